@@ -944,3 +944,38 @@ def test_jobs_read_the_plan_of_the_start_without_a_look_at_the_inputs() -> None:
     plan_file(config, schema).write_text("{")
     assert plan_of_job(config, schema, models).problems
     assert plan_of_job(changed(datasets__both__shards=3), schema, models).problems
+
+
+def test_shards_of_a_size_are_those_of_the_number() -> None:
+    Path("books/two.txt.gz").write_bytes(b"x" * 1000)  # counts three times
+    Path("books/one.txt").write_text("x" * 2000)
+    corpora = {"books": {"source": "files", "paths": ["books/*"]}}
+    made, numbered = (
+        plan_of(changed(corpora=corpora, datasets__both__corpora=["books"], datasets__both__shards=shards))
+        for shards in ({"megabytes": 0.002}, 3)
+    )
+    assert made.datasets == numbered.datasets
+    assert list(made.phases) == list(numbered.phases)
+    assert next(iter(made.datasets.values()))["shards"] == ["00000", "00001", "00002", "held_out"]
+
+
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [
+        ({"megabytes": 1}, "datasets.both.shards: the size of wikipedia is not known before it is downloaded"),
+        ({"megabytes": 0}, "datasets.both.shards.megabytes: given 0"),
+        ({}, "megabytes"),
+        (0, "datasets.both.shards: given 0"),
+    ],
+)
+def test_a_size_of_shards_that_cannot_be_kept_is_one_line(shards: object, message: str) -> None:
+    with pytest.raises(BertlineError, match=re.escape(message)):
+        plan_of(changed(datasets__both__shards=shards))
+
+
+def test_too_many_shards_are_one_line() -> None:
+    corpora = {"books": {"source": "files", "paths": ["books/*"]}}
+    with pytest.raises(BertlineError, match=r"make \d+ shards, at most 99999 are allowed; raise it"):
+        plan_of(
+            changed(corpora=corpora, datasets__both__corpora=["books"], datasets__both__shards={"megabytes": 1e-11})
+        )

@@ -20,6 +20,7 @@ from bertline.planning.models import read_network, resolve_model
 from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import add_predictions
+from bertline.planning.shard_count import number_of_shards
 from bertline.results import paths
 from bertline.settings.configuration import CHECKOUT, SCHEMA, check_allowed, definition, load, strip_defaults
 from bertline.settings.overrides import read_configuration
@@ -98,6 +99,9 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         for corpus in sampled[0]:
             check_allowed(f"configuration: datasets.{name}.sample", corpus, dataset["corpora"], "the dataset's corpora")
     corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
+    if not isinstance(dataset["shards"], int):  # the same dataset as with the number
+        of_corpora = [plan.corpora[corpus] for corpus in corpora]
+        dataset = {**dataset, "shards": number_of_shards(name, dataset, of_corpora)}
     semantic = strip_defaults(dataset, definition(plan.schema, "built_dataset"), plan.schema)
     if "file" in dataset["tokenizer"]:
         vocabulary = expand(plan.problems, f"datasets.{name}.tokenizer.file", [dataset["tokenizer"]["file"]])
