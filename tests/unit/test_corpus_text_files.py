@@ -166,9 +166,18 @@ def test_lines_of_more_than_a_hundred_wide_characters_are_paragraphs(tmp_path: P
 
 
 def test_lines_of_which_most_end_as_sentences_are_paragraphs(tmp_path: Path) -> None:
-    lines = ["A title", *(f"Paragraph {number} has two sentences. This is one." for number in range(9))]
+    lines = [
+        "A title",
+        *(f"Paragraph {number} has two sentences. This is{' one of many' * (number % 4)}." for number in range(12)),
+    ]
     documents, _ = read(tmp_path, put(tmp_path / "a.txt", "\n".join(lines)))
     assert documents[0]["text"].split("\n") == lines
+
+
+def test_short_sentences_in_wrapped_lines_are_joined(tmp_path: Path) -> None:
+    text = textwrap.fill(" ".join(f"The man saw {'the old ' * (number % 3)}fox." for number in range(40)), 40)
+    documents, _ = read(tmp_path, put(tmp_path / "a.txt", text))
+    assert "\n" not in documents[0]["text"]
 
 
 @pytest.mark.parametrize(
