@@ -4,10 +4,13 @@
 
 FOLDER contains a dump (the largest .bz2 in it) and books/*.txt; Google's vocab/bert-base-uncased-vocab.txt is used if
 present, otherwise a vocabulary is trained. Each stage runs in its own process, whose memory is measured; times are
-processor times. MB are of extracted text. Then the library alone and all of encode_shard (reading the shard, both
-lengths with next sentence prediction, writing HDF5) alternate on the same text. The last line is JSON.
+processor times. MB are of extracted text; for extraction, the MB of the dump's XML are another column. Signatures of
+documents of ordinary length, 2.5 KB of paragraphs of the books, are a row of their own. Then the library alone and all
+of encode_shard (reading the shard, both lengths with next sentence prediction, writing HDF5) alternate on the same
+text. The last line is JSON.
 """
 
+import bz2
 import json
 import multiprocessing
 import os
@@ -18,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -35,10 +38,12 @@ from corpus_recipe import corpus_recipe, dump_recipe
 
 from bertline.command_line import run_command
 from bertline.corpus.clean import clean_part
+from bertline.corpus.documents import Document, tidy, write_documents
 from bertline.corpus.extract import extract_part
+from bertline.corpus.index import read_index
 from bertline.corpus.removal import write_removals
 from bertline.corpus.sentences import load_splitter, train_punkt
-from bertline.corpus.shards import read_index, read_plan, split_part, stream_plan, write_plan, write_shard
+from bertline.corpus.shards import read_plan, split_part, stream_plan, write_plan, write_shard
 from bertline.corpus.signatures import write_signatures
 from bertline.corpus.sources import read_part
 from bertline.encoding.dataset import SampleReader
@@ -61,6 +66,7 @@ SHARD = "shards/00000.txt.zst"
 # English Wikipedia, to which core-hours are extrapolated: extraction by compressed bytes, the rest by text.
 DUMP_BYTES, DUMP_TEXT_BYTES = 25e9, 20e9
 READ_SECONDS = 2.0
+SHORT, SHORT_DOCUMENTS, PARAGRAPHS = "short", 20_000, 8
 
 
 class Inputs(NamedTuple):
@@ -111,6 +117,34 @@ def dedup(given: Inputs) -> None:
     write_removals(corpora, [], given.work / "removed.zst", near=True)
 
 
+def dedup_short(given: Inputs) -> None:
+    write_signatures(
+        given.work / SHORT / "a.jsonl.zst", given.work / SHORT / "a.counts.json", given.work / SHORT / "a.npy"
+    )
+    write_removals([("a", [str(given.work / SHORT / "a.npy")])], [], given.work / SHORT / "removed.zst", near=True)
+
+
+def write_short_documents(given: Inputs) -> tuple[int, int]:
+    """Write documents of some paragraphs of the books each. Returns their bytes and their number."""
+    texts = (book.read_text("utf-8" if _is_utf8(book) else "latin-1") for book in given.books)
+    paragraphs = [" ".join(paragraph.split()) for text in texts for paragraph in text.split("\n\n")]
+    paragraphs = [paragraph for paragraph in paragraphs if paragraph] or ["No book is given."]
+    random = np.random.default_rng(1)
+    sizes = []
+
+    def documents() -> Iterator[Document]:
+        for number in range(SHORT_DOCUMENTS):
+            some = [tidy(paragraphs[place]) for place in random.integers(0, len(paragraphs), PARAGRAPHS)]
+            text = "\n".join(some)
+            sizes.append(len(text.encode()))
+            yield Document(id=str(number), title="", text=text, source="", url="")
+
+    folder = given.work / SHORT
+    folder.mkdir()
+    write_documents(documents(), folder / "a.jsonl.zst", folder / "a.counts.json")
+    return sum(sizes), len(sizes)
+
+
 def punkt(given: Inputs) -> None:
     parts = sorted(given.work.glob("*.jsonl.zst"))
     counts = [str(part).replace(".jsonl.zst", ".counts.json") for part in parts]
@@ -141,6 +175,7 @@ STAGES: dict[str, Callable[[Inputs], None]] = {
     "extract_wikiextractor": extract_wikiextractor,
     "clean": clean,
     "dedup": dedup,
+    "dedup_short": dedup_short,
     "punkt": punkt,
     "sentences": sentences,
     "shards": shards,
@@ -148,8 +183,8 @@ STAGES: dict[str, Callable[[Inputs], None]] = {
 }
 # Their time does not grow with the corpus.
 OF_FIXED_LENGTH = ("punkt",)
-# An alternative to another stage, so not in the sum; its MB are those of the other's text.
-INSTEAD = ("extract_wikiextractor",)
+# Alternatives to other stages, so not in the sum.
+INSTEAD = ("extract_wikiextractor", "dedup_short")
 
 
 def _is_utf8(path: Path) -> bool:
@@ -244,6 +279,7 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
     books = sorted(path for path in folder.rglob("*.txt") if path.parent.name == "books")
     given = Inputs(dump, books, folder / "vocab/bert-base-uncased-vocab.txt", work)
     spent: dict[str, Spent] = {}
+    short_bytes, short_documents = write_short_documents(given)
     for stage in STAGES:
         if stage == "encode":
             take_vocabulary(given)
@@ -251,21 +287,32 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
     text_bytes, tokens = size_of_shard(work / SHARD), open_samples(work / "seq128/00000.h5").attributes["text_tokens"]
     wiki_bytes, wiki_documents = size_of_shard(work / "wiki.txt.zst"), len(read_index(work / "wiki.index.npy"))
     documents = read_plan(work / PLAN)["documents"]
+    with bz2.open(dump) as xml:
+        xml_bytes = sum(map(len, iter(lambda: xml.read(1 << 20), b"")))
     rows, megabytes_per_second, core_hours = [], {}, 0.0
     for stage, (seconds, memory, written) in spent.items():
         of_dump = stage in ("extract", "extract_wikiextractor")
         size, count = (wiki_bytes, wiki_documents) if of_dump else (text_bytes, documents)
-        scale = DUMP_BYTES / dump.stat().st_size if of_dump else DUMP_TEXT_BYTES / text_bytes
+        if stage == "dedup_short":
+            size, count = short_bytes, short_documents
+        scale = (
+            DUMP_BYTES / dump.stat().st_size
+            if of_dump
+            else DUMP_TEXT_BYTES / (short_bytes if stage == "dedup_short" else text_bytes)
+        )
         hours = seconds * (1 if stage in OF_FIXED_LENGTH else scale) / 3600
         core_hours += 0 if stage in INSTEAD else hours
         megabytes_per_second[f"{stage}_mb_per_second"] = round(size / 1e6 / seconds, 2)
+        if of_dump:
+            megabytes_per_second[f"{stage}_xml_mb_per_second"] = round(xml_bytes / 1e6 / seconds, 2)
         stage_tokens = tokens * size / text_bytes
-        rates = [count / seconds, size / 1e6 / seconds, stage_tokens / seconds]
+        of_xml = xml_bytes / 1e6 / seconds if of_dump else None
+        rates = [count / seconds, size / 1e6 / seconds, of_xml, stage_tokens / seconds]
         rows.append([stage, seconds, *rates, memory, written / stage_tokens, hours])
-    heads = ["stage", "core s", "documents/s", "MB/s", "tokens/s", "peak MB", "bytes out per token"]
+    heads = ["stage", "core s", "documents/s", "MB/s", "MB of XML/s", "tokens/s", "peak MB", "bytes out per token"]
     heads += ["core-hours, English Wikipedia"]
     print(f"{platform.processor() or platform.machine()}: {text_bytes / 1e6:.1f} MB of text, {documents} documents")
-    print(tabulate(rows, heads, floatfmt=",.1f"))
+    print(tabulate(rows, heads, floatfmt=",.1f", missingval=""))
     print(
         f"core-hours: {DUMP_BYTES / 1e9:g} GB of bz2 for extract, {DUMP_TEXT_BYTES / 1e9:g} GB of text for the others"
     )

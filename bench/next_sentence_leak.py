@@ -1,12 +1,13 @@
 """Measure how well the form of a sample predicts whether its second segment is random.
 
-    python bench/next_sentence_leak.py FOLDER
+    python bench/next_sentence_leak.py FOLDER [--objective sentence_order]
 
 FOLDER contains any of: passages as msmarco/collection.tsv, a dump (the smallest .bz2 of more than 500 kB below wiki/),
 and multilingual/*.txt, one sentence per line with an empty line between documents. Each text is encoded with a
 vocabulary of its own, in five passes, because these texts are small. Gradient boosting on half of the documents then
 predicts the label of the others from the length of the sample and of its second segment, whether the sample is full,
-and its last two tokens. 0.5 is chance. The last line is JSON.
+and its last two tokens; with sentence_order this label tells that the segments are swapped, and the AUC of their
+lengths and the last token of each is another column. 0.5 is chance. The last line is JSON.
 """
 
 import json
@@ -16,12 +17,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 from tabulate import tabulate
 
 sys.path.append(str(Path(__file__).parents[1] / "tests/unit"))
 
 from corpus_recipe import corpus_recipe, dump_recipe
-from sample_leak import leak_of_files
+from sample_leak import leak, leak_of_files
 
 from bertline.command_line import run_command
 from bertline.corpus.clean import clean_part
@@ -92,12 +94,25 @@ def encode(made: Path) -> dict[int, Path]:
     return {length: made / f"seq{length}/00000.h5" for length in LENGTHS}
 
 
-def main(folder: Path) -> None:
+def leak_of_both_ends(file: Path) -> float:
+    """Return `leak` by the lengths of both segments and the last token of each."""
+    samples = open_samples(file)
+    ends, second = samples.sample_offsets[1:].astype(np.int64), samples.second_segment_start.astype(np.int64)
+    begins = samples.sample_offsets[:-1].astype(np.int64)
+    lengths = ends - begins
+    last = [samples.input_ids[place].astype(np.int64) for place in (begins + second - 2, ends - 2)]
+    features = np.stack([second, lengths - second, lengths, *last], axis=1)
+    return leak(features, np.array(samples.next_sentence_labels), np.array(samples.document_index))
+
+
+def main(folder: Path, *, objective: str = "next_sentence") -> None:
     """Print the table.
 
     Args:
         folder: contains the texts.
+        objective: next_sentence or sentence_order.
     """
+    RECIPE["settings"]["pair_objective"] = objective
     work = Path(tempfile.mkdtemp(prefix="bench-"))
     rows, figures = [], {}
     try:
@@ -107,12 +122,19 @@ def main(folder: Path) -> None:
                 share = samples.attributes["samples_with_random_next"] / len(samples)
                 fill = samples.attributes["tokens"] / len(samples) / length
                 figures[f"{name} {length}"] = round(leak_of_files([file]), 3)
-                rows.append([name, length, len(samples), f"{share:.3f}", f"{fill:.2f}", figures[f"{name} {length}"]])
+                divided = samples.attributes["samples_without_partner"] / len(samples)
+                both = [f"{leak_of_both_ends(file):.3f}", f"{divided:.2f}"] if objective == "sentence_order" else []
+                rows.append(
+                    [name, length, len(samples), f"{share:.3f}", f"{fill:.2f}", figures[f"{name} {length}"], *both]
+                )
     finally:
         shutil.rmtree(work)
     print(
         tabulate(
-            rows, ["text", "length", "samples", "random", "filled", "AUC"], floatfmt=".3f", disable_numparse=[3, 4]
+            rows,
+            ["text", "length", "samples", "label 1", "filled", "AUC", "of both ends", "divided"][: len(rows[0])],
+            floatfmt=".3f",
+            disable_numparse=[3, 4, 6, 7],
         )
     )
     print(json.dumps(figures))

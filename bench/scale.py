@@ -25,6 +25,7 @@ from tabulate import tabulate
 from bertline.command_line import run_command
 from bertline.corpus import duplicates, shards
 from bertline.corpus.documents import read_documents
+from bertline.corpus.index import INDEX_TYPE
 from bertline.corpus.removal import write_removals
 from bertline.corpus.signatures import SIGNATURE_TYPE
 
@@ -65,7 +66,7 @@ def write_synthetic(folder: Path, documents: int) -> list[str]:
             changed = rng.random((SIMILAR, rows["minima"].shape[1])) < rng.uniform(0, 0.25, (SIMILAR, 1))
             rows["minima"][similar] ^= np.where(changed, rng.integers(1, 1 << 16, changed.shape), 0).astype(np.uint16)
         np.save(folder / f"{name}.npy", rows)
-        index = np.zeros(DOCUMENTS_OF_PART, dtype=shards.INDEX_TYPE)
+        index = np.zeros(DOCUMENTS_OF_PART, dtype=INDEX_TYPE)
         index["length"], index["sentences"] = rng.integers(200, 4000, len(index)), 20
         index["offset"] = np.cumsum(index["length"]) - index["length"]
         index["id_hash"] = rng.integers(0, 1 << 64, len(index), dtype=np.uint64)
@@ -111,6 +112,8 @@ def measure_stages(folder: Path, work: Path) -> tuple[Inputs, dict[str, tuple[fl
     given = Inputs(dump, books, folder / "vocab/bert-base-uncased-vocab.txt", work)
     spent = {}
     for stage in STAGES:
+        if stage == "dedup_short":
+            continue
         if stage == "encode":
             take_vocabulary(given)
         stage_cost = in_its_own_process(stage, given)

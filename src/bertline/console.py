@@ -99,7 +99,7 @@ def progress(
     )
 
 
-def progress_of_bytes(*, description: str, total: int | None) -> tqdm[NoReturn]:
+def progress_of_bytes(*, description: str, total: int | None, shown: bool = True) -> tqdm[NoReturn]:
     """Make a progress bar that counts bytes; call its `update` with their number."""
     interval = 0.5 if sys.stderr.isatty() else 15.0
     return tqdm(
@@ -110,6 +110,7 @@ def progress_of_bytes(*, description: str, total: int | None) -> tqdm[NoReturn]:
         unit_divisor=1024,
         mininterval=interval,
         dynamic_ncols=True,
+        disable=not shown,
     )
 
 

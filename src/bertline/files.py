@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bertline.console import DISK_IS_FULL, BertlineError
+from bertline.console import DISK_IS_FULL, BertlineError, progress_of_bytes
 
 Json = dict[str, Any]
 
 # The folder with config/, src/ and workflow/, which need not be the one where results are.
 CHECKOUT = Path(__file__).parents[2]
 SCHEMA = CHECKOUT / "config/config.schema.yaml"
+DIGEST_THREADS = 8  # hashlib runs without Python's lock; network disks answer several readers faster than one
+DIGEST_CHUNK = 1 << 20
+BYTES_WORTH_A_BAR, BYTES_WORTH_A_HINT = 10**9, 10**11
+SECONDS_BETWEEN_SAVES = 30.0
+
+log = logging.getLogger(__name__)
 
 HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")  # of surrogates, perhaps with its other half
 
@@ -157,21 +167,52 @@ def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
     """Return the SHA-256 of each file, keyed by its path as given.
 
     Digests are cached in the JSON file `remembered` by path, size and modification time, because the graph needs them
-    at every start and a folder of books takes seconds to read.
+    at every start and a folder of books takes seconds to read. Files are read by several threads. More than a gigabyte
+    shows its progress, and what is known is saved every half minute and when it is interrupted.
     """
     try:
         cache = json.loads(remembered.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         cache = {}
-    digests, changed = {}, False
-    for path in paths:
-        status = path.stat()
-        known = cache.get(str(path))
-        if known is None or known[:2] != [status.st_size, status.st_mtime_ns]:
-            known = [status.st_size, status.st_mtime_ns, sha256_of_file(path)]
-            cache[str(path)] = known
-            changed = True
-        digests[str(path)] = known[2]
-    if changed:
-        write_json(remembered, cache)
-    return digests
+    states = {path: path.stat() for path in paths}
+    states_known = {path: [state.st_size, state.st_mtime_ns] for path, state in states.items()}
+    unknown = [path for path, state in states_known.items() if cache.get(str(path), [])[:2] != state]
+    if unknown:
+        saved = time.monotonic()
+        try:
+            with closing(_read_digests(unknown, sum(states[path].st_size for path in unknown))) as found:
+                for path, digest in found:
+                    cache[str(path)] = [*states_known[path], digest]
+                    if time.monotonic() - saved > SECONDS_BETWEEN_SAVES:
+                        write_json(remembered, cache)
+                        saved = time.monotonic()
+        finally:
+            write_json(remembered, cache)
+    return {str(path): cache[str(path)][2] for path in states}
+
+
+def _read_digests(paths: list[Path], size: int) -> Generator[tuple[Path, str], None, None]:
+    """Yield each file with its SHA-256 as soon as it is read."""
+    if size > BYTES_WORTH_A_HINT:
+        log.warning("reading %.0f GB of inputs once, for their checksums; `make digests` does it in a job", size / 1e9)
+    stop = threading.Event()
+    with (
+        progress_of_bytes(description="checksums of inputs", total=size, shown=size > BYTES_WORTH_A_BAR) as bar,
+        ThreadPoolExecutor(DIGEST_THREADS) as pool,
+    ):
+
+        def read(path: Path) -> str:
+            digest = hashlib.sha256()
+            with path.open("rb") as file:
+                while not stop.is_set() and (content := file.read(DIGEST_CHUNK)):
+                    digest.update(content)
+                    bar.update(len(content))
+            return digest.hexdigest()
+
+        try:
+            waiting = {pool.submit(read, path): path for path in paths}
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)

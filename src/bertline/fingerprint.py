@@ -14,13 +14,14 @@ from typing import Any
 # contains digests of small outputs and fails if this is forgotten.
 STAGE_VERSIONS = {
     "extraction": 3,  # by bertline's own extractor
-    "documents": 3,
+    "documents": 4,
     "signatures": 3,
     "overlap": 3,
-    "sentences": 3,
-    "shards": 2,
-    "tokenizer": 3,
+    "sentences": 4,
+    "shards": 3,
+    "tokenizer": 4,
     "samples": 2,
+    "sentence_order": 1,  # only of datasets with this objective, beside "samples"
     "import": 1,
     "pretraining": 3,
     "finetuning": 7,

@@ -28,7 +28,7 @@ from bertline.corpus import ngrams as ngrams_module
 from bertline.corpus.compressed import read_compressed
 from bertline.corpus.documents import Document, write_documents
 from bertline.corpus.duplicates import find_duplicates
-from bertline.corpus.ngrams import ngram_hashes
+from bertline.corpus.ngrams import PIECE_CHARACTERS, in_groups, ngram_hashes, ngram_hashes_of
 from bertline.corpus.overlap import collect_ngrams, find_overlap, sum_up_overlap
 from bertline.corpus.removal import Removed, read_removals, write_removals
 from bertline.corpus.shards import HELD_OUT, index_of, split_part, write_shard
@@ -36,7 +36,7 @@ from bertline.corpus.signatures import (
     PERMUTATIONS,
     SIGNATURE_TYPE,
     open_signatures,
-    signature_of,
+    signatures_of,
     write_signatures,
 )
 from bertline.files import Recipe, read_json
@@ -181,17 +181,37 @@ def test_different_sequences_have_different_hashes() -> None:
     assert len({ngrams_of(sequence, 5)[0] for sequence in sequences}) == len(sequences)
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.sampled_from([*"aBÉ ç\n.,一かดΣ", "ที", "ี", "\u0301"]), max_size=30).map("".join), min_size=1),
+    st.integers(1, 5),
+)
+def test_ngrams_of_texts_that_are_read_together_are_those_of_each(texts: list[str], length: int) -> None:
+    hashes, counts = ngram_hashes_of(texts, length)
+    each = [ngrams_of(text, length) for text in texts]
+    assert counts.tolist() == [len(ngrams) for ngrams in each]
+    assert hashes.tolist() == [ngram for ngrams in each for ngram in ngrams]
+    together = signatures_of(texts)
+    assert together.tobytes() == b"".join(signatures_of([text]).tobytes() for text in texts)
+
+
+def test_groups_of_texts_are_as_large_as_a_piece() -> None:
+    sizes = [10, PIECE_CHARACTERS - 10, 1, PIECE_CHARACTERS + 1, PIECE_CHARACTERS, 5]
+    assert list(in_groups(sizes, int)) == [sizes[:2], [1], sizes[3:4], sizes[4:5], [5]]
+
+
 def test_similarity_is_estimated_as_the_definition_has_it() -> None:
     text = text_of(1, 2000)
     for share in (0.3, 0.6, 0.9, 0.97):
         other = changed(text, share)
-        estimate = (signature_of(text)[1] == signature_of(other)[1]).mean()
+        one, two = signatures_of([text])["minima"], signatures_of([other])["minima"]
+        estimate = (one == two).mean()
         assert estimate == pytest.approx(jaccard(text, other), abs=0.13)  # three standard errors of 128 minima
 
 
 def test_signatures_never_change() -> None:
     # Signature files of finished corpora hang on it: another version of the library must not be taken for the same.
-    digest, minima = signature_of("The quick brown fox jumps over the lazy dog.")
+    digest, minima = signatures_of(["The quick brown fox jumps over the lazy dog."])[0]
     assert digest.tolist() == [0xA7BF95C8257F53EF, 0x973DB6A929655282]
     assert minima[:4].tolist() == [27783, 19250, 52201, 19052]
 

@@ -379,6 +379,8 @@ def test_headings_are_recognised_by_their_visible_text(heading: str, line: str) 
         ("headings", "History.", ""),
         ("placeholders", "at codice_3.", "at."),
         ("empty_brackets", "It (, born) fell ().", "It (born) fell."),
+        ("empty_brackets", "It (Ἀχιλλεύς, Akhilleus,) fell (1776,, ,) ;)", "It (Ἀχιλλεύς, Akhilleus) fell (1776) ;)"),
+        ("empty_brackets", "富士山（ふじさん、）は山、（a ，b；）", "富士山（ふじさん）は山、（a ，b）"),
     ],
 )
 def test_each_step_by_itself(step: str, line: str, expected: str) -> None:

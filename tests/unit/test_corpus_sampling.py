@@ -10,8 +10,9 @@ import pytest
 from shard_plans import make_plan
 
 from bertline.corpus.compressed import write_compressed
+from bertline.corpus.index import INDEX_TYPE, index_of
 from bertline.corpus.sampling import last_of_sample
-from bertline.corpus.shards import HELD_OUT, INDEX_TYPE, index_of
+from bertline.corpus.shards import HELD_OUT
 from bertline.files import Json
 
 Corpora = list[tuple[str, list[str]]]

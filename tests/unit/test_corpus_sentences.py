@@ -115,6 +115,20 @@ def test_abbreviations_of_the_corpus_are_learned(tmp_path: Path) -> None:
     ]
 
 
+def test_korean_verbs_are_not_taken_for_abbreviations(tmp_path: Path) -> None:
+    texts = [
+        f"그는 집에 있다. 우리는 {number} 번 학교에 갔다. 그것은 좋은 책이 있다. 나는 prof. Kim 씨를 봤다."
+        for number in range(60)
+    ]
+    documents, counts = write_part(tmp_path, texts)
+    train_punkt([documents], [counts], tmp_path / "model")
+    assert load_splitter(tmp_path / "model")("그는 집에 있다. 우리는 학교에 갔다. 나는 prof. Kim 씨를 봤다.") == [
+        "그는 집에 있다.",
+        "우리는 학교에 갔다.",
+        "나는 prof. Kim 씨를 봤다.",
+    ]
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.text(st.sampled_from("abAB.?!。！」)\"' 1"), max_size=80).map(tidy))
 def test_no_character_is_lost(tmp_path_factory: pytest.TempPathFactory, paragraph: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -21,14 +22,12 @@ from shard_plans import make_plan, write_plan
 from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import Document, Dropped, write_documents
+from bertline.corpus.index import INDEX_TYPE, index_of, read_index
 from bertline.corpus.removal import part_of
 from bertline.corpus.shards import (
     FEW_DOCUMENTS,
     HELD_OUT,
-    INDEX_TYPE,
     hash_of_id,
-    index_of,
-    read_index,
     read_pieces,
     read_plan,
     split_part,
@@ -376,6 +375,45 @@ def test_a_flipped_bit_in_a_part_reaches_no_shard(
             write_shard(tmp_path / plan, "00001", tmp_path / shard)
         assert content_of(tmp_path / shard) == whole
     record_property("faults", FLIPS)
+
+
+@pytest.mark.fault(row="inputs")
+@pytest.mark.parametrize("which", ["plan", "index"])
+def test_a_flipped_bit_in_a_plan_or_an_index_changes_no_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any, which: str
+) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    part, plan = write_part(tmp_path, "books", 0, [f"Text {n}." for n in range(40)]), tmp_path / "plan.jsonl"
+
+    def shards() -> list[bytes]:
+        if which == "index":
+            write_plan(plan, make_plan([("books", [part])], 2, 0.1))
+        for shard in ("00000", "00001", HELD_OUT):
+            write_shard(plan, shard, tmp_path / shard)
+        return [content_of(tmp_path / shard) for shard in ("00000", "00001", HELD_OUT)] + [read_plan(plan)]
+
+    write_plan(plan, make_plan([("books", [part])], 2, 0.1))
+    damaged_file = plan if which == "plan" else Path(index_of(part))
+    whole, written = shards(), damaged_file.read_bytes()
+    for bit in drawing(f"flipped bits of a {which}").choices(range(8 * len(written)), k=FLIPS):
+        damaged = bytearray(written)
+        damaged[bit // 8] ^= 1 << bit % 8
+        damaged_file.write_bytes(damaged)
+        with suppress(BertlineError):
+            assert shards() == whole
+        damaged_file.write_bytes(written)
+    record_property("faults", FLIPS)
+
+
+def test_a_plan_and_an_index_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    part, plan = write_part(tmp_path, "books", 0, ["One. Two.", "Three."]), tmp_path / "plan.jsonl"
+    write_plan(plan, make_plan([("books", [part])], 1, 1e-9))
+    pieces, index = read_pieces(plan, "00000"), read_index(index_of(part))
+    plan.write_text(re.sub(r', "crc32": \d+\}', "}", plan.read_text()))
+    np.save(index_of(part), index)
+    assert "crc32" not in plan.read_text()
+    assert read_pieces(plan, "00000") == pieces
+    assert read_index(index_of(part)).tolist() == index.tolist()
 
 
 def test_dropped_documents_do_not_reach_the_sentences(tmp_path: Path) -> None:

@@ -131,6 +131,47 @@ def test_lines_that_are_not_wrapped_are_paragraphs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "\u3000吾輩は猫である。名前はまだ無\nい。どこで生れたかとんと見当が\nつかぬ。\n\u3000「行く。」\n\u3000と言った。\n",
+            ["吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。", "「行く。」", "と言った。"],
+        ),
+        ("我们去了北京\n，然后 Linux\n很好\n", ["我们去了北京，然后 Linux 很好"]),
+        ("ภาษาไทยมีเสียงแน่น\nอนหรือ\n\nຄົນ\nລາວ\n", ["ภาษาไทยมีเสียงแน่นอนหรือ", "ຄົນລາວ"]),
+        ("ខ្មែរ\nខ្មែរ\n\nမြန်မာ\nစာ\n", ["ខ្មែរខ្មែរ", "မြန်မာစာ"]),
+        ("한국어를\n배운다\nnow\n", ["한국어를 배운다 now"]),
+    ],
+)
+def test_wrapped_lines_of_scripts_without_spaces_are_joined_without_one(
+    tmp_path: Path, text: str, expected: list[str]
+) -> None:
+    documents, _ = read(tmp_path, put(tmp_path / "a.txt", text))
+    assert documents[0]["text"].split("\n") == expected
+
+
+def test_lines_of_more_than_a_hundred_wide_characters_are_paragraphs(tmp_path: Path) -> None:
+    lines = ["名" * 101, "前" * 20]
+    documents, _ = read(tmp_path, put(tmp_path / "a.txt", "\n".join(lines)))
+    assert documents[0]["text"].split("\n") == lines
+
+
+def test_lines_of_which_most_end_as_sentences_are_paragraphs(tmp_path: Path) -> None:
+    lines = [
+        "A title",
+        *(f"Paragraph {number} has two sentences. This is{' one of many' * (number % 4)}." for number in range(12)),
+    ]
+    documents, _ = read(tmp_path, put(tmp_path / "a.txt", "\n".join(lines)))
+    assert documents[0]["text"].split("\n") == lines
+
+
+def test_short_sentences_in_wrapped_lines_are_joined(tmp_path: Path) -> None:
+    text = textwrap.fill(" ".join(f"The man saw {'the old ' * (number % 3)}fox." for number in range(40)), 40)
+    documents, _ = read(tmp_path, put(tmp_path / "a.txt", text))
+    assert "\n" not in documents[0]["text"]
+
+
+@pytest.mark.parametrize(
     ("start", "end"),
     [
         ("*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***", "*** END OF THE PROJECT GUTENBERG EBOOK EMMA ***"),
@@ -230,7 +271,19 @@ def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     ):
         with pytest.raises(BertlineError, match=message):
             read(tmp_path, file)
-    for encoding in ("utf8000", "rot13", "base64", "hex", "bz2", "undefined", "a\0b"):
+    for encoding in (
+        "utf8000",
+        "rot13",
+        "base64",
+        "hex",
+        "bz2",
+        "undefined",
+        "unicode_escape",
+        "raw-unicode-escape",
+        "idna",
+        "punycode",
+        "a\0b",
+    ):
         with pytest.raises(BertlineError, match=r"the encoding .* is unknown"):
             read(tmp_path, plain, encoding=encoding)
     for name in ("a.xml", "b.XML.gz", "c.xml.bz2", "d.xml.7z"):

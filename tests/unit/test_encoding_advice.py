@@ -49,8 +49,8 @@ def test_text_hidden_by_unk_is_warned_of_by_characters(tmp_path: Path) -> None:
         (
             {"stripped_characters": 40},
             [
-                "stripping of accents removes or decomposes 4.0% of the characters, not counting those of Latin, Greek "
-                "and Cyrillic"
+                "the tokenizer removes or decomposes 4.0% of the characters (marks, not counting accents of Latin, "
+                "Greek and Cyrillic, and zero-width joiners)"
             ],
         ),
         ({"sentences": 10}, ["a sentence has 500 tokens on average, so hardly any ends were found"]),
@@ -70,6 +70,10 @@ def test_text_hidden_by_unk_is_warned_of_by_characters(tmp_path: Path) -> None:
             ["the sentences of news are in no order, so no sentence continues another"],
         ),
         (
+            {"settings": {"pair_objective": "sentence_order"}, "without_partner": 12},
+            ["12% of the pairs of length 32 are not of whole sentences, so their ends tell the order"],
+        ),
+        (
             {"corpora": [{"name": "news", "look_split": 2}]},
             [
                 "2 of the texts of news look like one sentence per line with an empty line between documents, but each "
@@ -81,6 +85,7 @@ def test_text_hidden_by_unk_is_warned_of_by_characters(tmp_path: Path) -> None:
 def test_what_a_card_counts_is_warned_of(changes: dict[str, Any], expected: list[str]) -> None:
     held_out = [{"samples": 40}]
     section = {"samples": 100, "samples_with_random_next": 52, "train": [{"samples": 100}], "held_out": held_out}
+    section["samples_without_partner"] = changes.get("without_partner", 0)
     card = {
         "settings": {"pair_objective": "next_sentence"},
         "corpora": [{"name": "news"}],

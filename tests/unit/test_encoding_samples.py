@@ -125,10 +125,9 @@ def test_ordered_pairs_hold_every_token_and_their_labels_are_true(
         assert set(document_of[begin:end]) == {document}
         seen[begin:end] += 1
     assert (sample_lengths(samples.table) <= length).all()
-    # Only a document of one token gives no pair; a last token alone takes text from before it once more.
+    # Only a document of one token gives no pair; a last sentence alone takes text from before it once more.
     lone = np.diff(shard.document_offsets) == 1
     assert samples.unplaced_tokens == lone.sum() == (seen == 0).sum()
-    assert (seen <= 2).all()
     assert samples.labelled == samples.table[:, 4].sum()
 
 
@@ -220,6 +219,38 @@ def test_the_form_of_a_sample_does_not_tell_its_label(length: int, sentences: in
     features = np.stack([lengths, second, lengths == length, *last], axis=1)
     assert 0.45 < table[:, 4].mean() < 0.55
     assert leak(features, table[:, 4], table[:, 5]) < 0.6
+
+
+def documents_of_sentences(count: int, most: int) -> list[Document]:
+    """Sentences of 3 to 24 words and a full stop, up to `most` in a document."""
+    random = np.random.default_rng(1)
+    return [
+        [
+            [*random.integers(FIRST_WORD + 1, VOCAB_SIZE, random.integers(3, 25)).tolist(), FIRST_WORD]
+            for _ in range(int(random.integers(2, most + 1)))
+        ]
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("length", [64, 128, 512])
+@pytest.mark.parametrize("most", [3, 40])
+def test_the_form_of_ordered_segments_does_not_tell_whether_they_are_swapped(length: int, most: int) -> None:
+    """Neither their lengths nor the tokens at their ends."""
+    shard = make_shard(documents_of_sentences(3000 // most, most))
+    samples = samples_of(shard, length, "sentence_order", passes=2)
+    table = samples.table
+    first, second = table[:, 1] - table[:, 0], table[:, 3] - table[:, 2]
+    last = [shard.ids[table[:, column] - 1].astype(np.int64) for column in (1, 3)]
+    features = np.stack([first, second, first + second, *last], axis=1)
+    assert leak(features, table[:, 4], table[:, 5]) < 0.6
+    assert samples.without_partner < 0.02 * len(table)
+    assert (first + second).sum() < 1.25 * 2 * len(shard.ids)
+
+
+def test_ordered_pairs_of_single_sentences_are_counted() -> None:
+    samples = samples_of(make_shard(documents_of_sentences(100, 2)[:1] + [[[5, 6, 7, 3]]] * 30), 64, "sentence_order")
+    assert samples.without_partner == 30
 
 
 @pytest.mark.parametrize("objective", PAIR_OBJECTIVES)

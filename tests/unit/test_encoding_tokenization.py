@@ -23,12 +23,12 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from bertline.console import BertlineError
 from bertline.encoding import lines, tokenization
 from bertline.encoding.lines import EncodeLines, line_encoder, wordpiece_encoder
+from bertline.encoding.normalizer import JOINERS, bert_normalizer
 from bertline.encoding.shards import read_text_blocks
 from bertline.encoding.tokenization import tokenize_shard
 from bertline.encoding.tokenizer import (
     ROBERTA_NAMES,
     SPECIAL_TOKENS,
-    bert_normalizer,
     is_byte_level,
     load_tokenizer,
     make_tokenizer,
@@ -81,6 +81,7 @@ TOKENIZERS = {
     "uncased": UNCASED,
     "cased": CASED,
     "accents": make_tokenizer(dict.fromkeys(RICH), lowercase=True, strip_accents=False, source="the test"),
+    "joiners": make_tokenizer(dict.fromkeys([*RICH, *JOINERS]), lowercase=True, joiners=True, source="the test"),
     "no-accents": make_tokenizer(dict.fromkeys(RICH), lowercase=False, strip_accents=True, source="the test"),
     "roberta": byte_level(),
     "bpe-uncased": byte_level(lowercase=True, prefix_space=True),
@@ -95,7 +96,7 @@ TRICKY = st.sampled_from(
     [
         *"|^~_*+= \t\r;`½ßΣİ≠東",
         *("\x00", "\x1c", "\x85", "\u00a0", "\u2028", "\u200b", "\u0301", "\u0338", "\u037e", "\u1fef", "\ufffd"),
-        *("[SEP]", "[MASK]", "<mask>", "</s>", "don't", "  ", "the", "rivers", " | ", "x" * 101),
+        *("\u200c", "\u200d", "[SEP]", "[MASK]", "<mask>", "</s>", "don't", "  ", "the", "rivers", " | ", "x" * 101),
     ]
 )
 ANY = st.characters(exclude_characters="\n", exclude_categories=["Cs"])

@@ -18,17 +18,23 @@ from encoding_helpers import SPECIAL, VOCABULARY, make_documents, write_shard
 from tokenizers import Tokenizer, models
 
 from bertline.console import BertlineError
+from bertline.encoding.lines import CharacterCounts, line_encoder
+from bertline.encoding.normalizer import bert_normalizer, strips_accents
 from bertline.encoding.tokenizer import (
-    bert_normalizer,
     continuations,
     load_tokenizer,
     make_tokenizer,
     save_tokenizer,
     special_token_ids,
-    strips_accents,
     take_tokenizer,
 )
-from bertline.encoding.vocabulary import choose_sample, read_sample, train_byte_level, train_wordpiece
+from bertline.encoding.vocabulary import (
+    choose_sample,
+    read_sample,
+    train_byte_level,
+    train_unigram,
+    train_wordpiece,
+)
 from bertline.settings.configuration import fill_defaults
 
 SCRIPT = Path(__file__).parents[2] / "workflow/scripts/train_tokenizer.py"
@@ -294,6 +300,59 @@ def test_a_new_tokenizer_keeps_marks_unless_it_is_configured_to_strip_them(
         marks = sum(unicodedata.category(c) == "Mn" for c in unicodedata.normalize("NFD", sentence))
         assert lost == (0 if strip_accents is False else marks)
     assert "[UNK]" not in tokenizer.encode(" ".join(sentences)).tokens
+
+
+TEXT_WITH_JOINERS = {
+    "Persian": ["می\u200cخواهم کتاب\u200cها را ببینم", "نمی\u200cدانم"],
+    "Sinhala": ["ශ්\u200dරී ලංකාව", "ක්\u200dය"],
+    "Malayalam": ["അവൻ ന്\u200d പാല്\u200d"],
+    "Bengali": ["র\u200d্যাব কাজ করে"],
+}
+
+
+@pytest.mark.parametrize("language", TEXT_WITH_JOINERS)
+@pytest.mark.parametrize("train", [train_wordpiece, train_byte_level, train_unigram])
+def test_a_new_tokenizer_keeps_zero_width_joiners_of_a_text_that_is_spelled_with_them(
+    tmp_path: Path, language: str, train: Callable[..., Tokenizer]
+) -> None:
+    sentences = TEXT_WITH_JOINERS[language]
+    shard = write_shard(tmp_path / "00000.txt.zst", [sentences] * 3)
+    save_tokenizer(train([shard], vocab_size=400, lowercase=True, strip_accents=False, seed=1), tmp_path / "t.json")
+    tokenizer = load_tokenizer(tmp_path / "t.json")
+    encode = line_encoder(tokenizer)
+    for sentence in sentences:
+        ids = tokenizer.encode(sentence, add_special_tokens=False).ids
+        assert tokenizer.decode(ids).strip() == sentence
+        assert encode([sentence], False)[0].tolist() == ids
+        # What documents cannot contain, but the text of a task can: a direction, a soft hyphen, a byte order mark.
+        assert tokenizer.encode(f"\ufeff{sentence}\u200f\xad", add_special_tokens=False).ids == ids
+    assert "[UNK]" not in tokenizer.encode(" ".join(sentences)).tokens
+    counts = CharacterCounts(tokenizer, encode)
+    counts.add(sentences, *encode(sentences, False))
+    assert counts.stripped_characters == 0
+
+
+def test_joiners_that_a_given_vocabulary_removes_are_counted() -> None:
+    tokenizer = make_tokenizer([*VOCABULARY, "می", "##خ"], lowercase=True, source="x")
+    lines = ["می\u200cخ the", "می"]
+    encode = line_encoder(tokenizer)
+    counts = CharacterCounts(tokenizer, encode)
+    counts.add(lines, *encode(lines, False))
+    assert counts.stripped_characters == 1
+
+
+@pytest.mark.parametrize("train", [train_wordpiece, train_byte_level, train_unigram])
+def test_a_few_joiners_in_other_text_leave_the_tokenizer_googles(
+    tmp_path: Path, train: Callable[..., Tokenizer]
+) -> None:
+    documents = [["The old river ran by the mill and the town of the king."] * 200] * 20
+    plain = write_shard(tmp_path / "0.txt.zst", [*documents, ["Emoji ab"]])
+    joined = write_shard(tmp_path / "1.txt.zst", [*documents, ["Emoji a\u200db"]])
+    found = [
+        train([shard], vocab_size=300, lowercase=True, strip_accents=False, seed=1).to_str()
+        for shard in (plain, joined)
+    ]
+    assert found[0] == found[1]
 
 
 def test_the_schema_strips_accents_only_for_a_given_vocabulary() -> None:

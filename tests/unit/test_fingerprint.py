@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from concurrent.futures import Future, as_completed
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertline.files import digest_of_files
+from bertline import files
+from bertline.files import digest_of_files, read_json
 from bertline.fingerprint import canonical_json, fingerprint
 
 VALUES = st.recursive(
@@ -42,3 +46,45 @@ def test_a_remembered_digest_follows_the_content(tmp_path: Path) -> None:
     file.write_text("two")
     os.utime(file, ns=(1, 1))
     assert digest_of_files([file], memory) != first
+
+
+def test_digests_of_many_files_are_theirs(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.txt" for number in range(40)]
+    for path in paths:
+        path.write_text(path.name * 1000)
+    memory = tmp_path / "memory.json"
+    found = digest_of_files(paths, memory)
+    assert list(found.items()) == [(str(path), files.sha256_of_file(path)) for path in paths]
+    memory.write_text(memory.read_text().replace(found[str(paths[3])], "remembered"))
+    assert digest_of_files(paths, memory)[str(paths[3])] == "remembered"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_an_interrupted_start_keeps_the_digests_that_it_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    paths = [tmp_path / f"{number}.txt" for number in range(4)]
+    for path in paths:
+        path.write_text(path.name)
+
+    def interrupted(waiting: dict) -> Iterator[Future[str]]:
+        yield from list(as_completed(waiting))[:2]
+        raise error
+
+    monkeypatch.setattr(files, "as_completed", interrupted)
+    with pytest.raises(error):
+        digest_of_files(paths, tmp_path / "memory.json")
+    assert len(read_json(tmp_path / "memory.json")) == 2
+
+
+def test_much_to_read_is_told_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: Any
+) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    monkeypatch.setattr(files, "BYTES_WORTH_A_HINT", 3)
+    monkeypatch.setattr(files, "BYTES_WORTH_A_BAR", 3)
+    digest_of_files([tmp_path / "a.txt"], tmp_path / "memory.json")
+    assert "`make digests` does it in a job" in caplog.text
+    assert "checksums of inputs: 100%" in capsys.readouterr().err
+    digest_of_files([tmp_path / "a.txt"], tmp_path / "memory.json")
+    assert not capsys.readouterr().err

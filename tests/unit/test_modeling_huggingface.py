@@ -185,14 +185,22 @@ def test_a_directory_that_is_not_a_bert_is_refused_in_one_line(tmp_path):
         load_huggingface(tmp_path)
 
 
-@pytest.mark.parametrize(("strip_accents", "longest"), [(False, 100), (True, 100), (None, 100), (False, 1000)])
-def test_transformers_tokenizes_text_as_the_dataset_s_tokenizer(tmp_path, strip_accents, longest):
-    words = [*SPECIAL_TOKENS, "the", "caf", "##é", "##e", "น", "##น", "##้", "##ำ"]
-    ours = make_tokenizer(words, lowercase=True, strip_accents=strip_accents, source="the test")
+@pytest.mark.parametrize(
+    ("strip_accents", "longest", "joiners"),
+    [
+        *((False, 100, False), (True, 100, False), (None, 100, False), (False, 1000, False)),
+        *((False, 100, True), (None, 1000, True)),
+    ],
+)
+def test_transformers_tokenizes_text_as_the_dataset_s_tokenizer(tmp_path, strip_accents, longest, joiners):
+    words = [*SPECIAL_TOKENS, "the", "caf", "##é", "##e", "น", "##น", "##้", "##ำ", "می", "##\u200c", "##خ"]
+    ours = make_tokenizer(words, lowercase=True, strip_accents=strip_accents, joiners=joiners, source="the test")
     ours.model.max_input_chars_per_word = longest
     save_tokenizer(ours, tmp_path / "tokenizer.json")
     config = BertConfig.from_dict({**SHAPE, "vocab_size": len(words)})
     weights = BertForPreTraining(config).state_dict()
     write_huggingface(config, weights, tmp_path / "tokenizer.json", tmp_path / "export")
-    text = f"The café น้ำ of Café {'น้ำ' * 50}"
-    assert AutoTokenizer.from_pretrained(tmp_path / "export")(text)["input_ids"] == ours.encode(text).ids
+    text = f"The café น้ำ of Café {'น้ำ' * 50} می\u200cخ \u200eمیخ"
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "export")
+    assert theirs(text)["input_ids"] == ours.encode(text).ids
+    assert ("\u200c" in theirs.decode(theirs(text)["input_ids"])) == joiners

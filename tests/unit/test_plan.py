@@ -18,6 +18,7 @@ from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
 from bertline.planning.links import write_links
 from bertline.planning.models import PUBLISHED
 from bertline.planning.plan import Plan, record
+from bertline.planning.plan_file import plan_file, plan_of_job, write_plan_file
 from bertline.planning.recipes import digest_of_record
 from bertline.planning.resolve import RESERVED_NAMES, make_plan
 from bertline.planning.task_data import add_downloads
@@ -931,3 +932,53 @@ def test_settings_of_the_defaults_change_no_fingerprint() -> None:
     )
     assert plain == written
     assert not plain & other
+
+
+def test_jobs_read_the_plan_of_the_start_without_a_look_at_the_inputs() -> None:
+    schema, models = ROOT / "config/config.schema.yaml", ROOT / "config/models"
+    config = changed(runs__second={"pretrained": "results/runs/first/phase1@step-10", "finetune": {}})
+    plan = plan_of(config)
+    write_plan_file(plan, config, schema)
+    Path("books/one.txt").unlink()
+    read = plan_of_job(config, schema, models)
+    assert read == plan
+    assert list(read.finetunings) == list(plan.finetunings)
+    assert read.checkpoints
+    plan_file(config, schema).write_text("{")
+    assert plan_of_job(config, schema, models).problems
+    assert plan_of_job(changed(datasets__both__shards=3), schema, models).problems
+
+
+def test_shards_of_a_size_are_those_of_the_number() -> None:
+    Path("books/two.txt.gz").write_bytes(b"x" * 1000)  # counts three times
+    Path("books/one.txt").write_text("x" * 2000)
+    corpora = {"books": {"source": "files", "paths": ["books/*"]}}
+    made, numbered = (
+        plan_of(changed(corpora=corpora, datasets__both__corpora=["books"], datasets__both__shards=shards))
+        for shards in ({"megabytes": 0.002}, 3)
+    )
+    assert made.datasets == numbered.datasets
+    assert list(made.phases) == list(numbered.phases)
+    assert next(iter(made.datasets.values()))["shards"] == ["00000", "00001", "00002", "held_out"]
+
+
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [
+        ({"megabytes": 1}, "datasets.both.shards: the size of wikipedia is not known before it is downloaded"),
+        ({"megabytes": 0}, "datasets.both.shards.megabytes: given 0"),
+        ({}, "megabytes"),
+        (0, "datasets.both.shards: given 0"),
+    ],
+)
+def test_a_size_of_shards_that_cannot_be_kept_is_one_line(shards: object, message: str) -> None:
+    with pytest.raises(BertlineError, match=re.escape(message)):
+        plan_of(changed(datasets__both__shards=shards))
+
+
+def test_too_many_shards_are_one_line() -> None:
+    corpora = {"books": {"source": "files", "paths": ["books/*"]}}
+    with pytest.raises(BertlineError, match=r"make \d+ shards, at most 99999 are allowed; raise it"):
+        plan_of(
+            changed(corpora=corpora, datasets__both__corpora=["books"], datasets__both__shards={"megabytes": 1e-11})
+        )

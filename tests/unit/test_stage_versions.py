@@ -42,6 +42,7 @@ DIGESTS = {
     ("documents", 1): "b32cef5cb7c4791e",
     ("documents", 2): "b32cef5cb7c4791e",
     ("documents", 3): "b32cef5cb7c4791e",
+    ("documents", 4): "b32cef5cb7c4791e",  # other for scripts without spaces, and for a paragraph a line
     ("signatures", 1): "f57d50479d4f942f",
     ("signatures", 2): "f57d50479d4f942f",
     ("signatures", 3): "7f6752dd8b67a6d3",
@@ -51,12 +52,16 @@ DIGESTS = {
     ("sentences", 1): "f2cd59fd7fcb2f8b",
     ("sentences", 2): "f2cd59fd7fcb2f8b",
     ("sentences", 3): "f2cd59fd7fcb2f8b",
+    ("sentences", 4): "f2cd59fd7fcb2f8b",  # other for Korean
     ("shards", 1): "bf9fa8f1551e3df5",
     ("shards", 2): "f16ad969b0e5686d",
+    ("shards", 3): "fcc06d78103c55b5",  # the same shards, and a plan with checksums
     ("tokenizer", 2): "4481ebf372ba2639",
     ("tokenizer", 3): "dad5542981ecf366",
+    ("tokenizer", 4): "dad5542981ecf366",  # other for text with zero-width joiners
     ("samples", 1): "de27b451f8978e3f",
     ("samples", 2): "de9455cbbb155f55",
+    ("sentence_order", 1): "f99fe548042f023d",
     ("import", 1): "dad51444a46a4e07",
     ("collection", 1): "ff246b17028bb15c",
 }
@@ -144,6 +149,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         Path("tok.json"),
     )
     samples = open_dataset(make_dataset(tmp_path / "dataset"), 32, "train").gather(np.arange(20))
+    ordered = make_dataset(tmp_path / "ordered", pair_objective="sentence_order")
+    pairs = open_dataset(ordered, 32, "train").gather(np.arange(20))
     masked = gather_imported(tmp_path)
     Path("passages.tsv").write_text("b\tThe old mill.\na\tSeven houses stood by the river, and a mill.\n")
     passages = Recipe(source="passages.tsv", tfrecords=False)
@@ -159,6 +166,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "shards": digest(uncompressed(Path("00000.txt.zst")) + Path("plan.jsonl").read_bytes()),
         "tokenizer": digest(Path("tok.json").read_bytes()),
         "samples": digest_of_arrays(samples[:4]),
+        "sentence_order": digest_of_arrays(pairs[:4]),
         "import": digest_of_arrays([*masked[:4], *masked.masks]),
         "collection": digest(b"".join(path.read_bytes() for path in sorted((tmp_path / "passages").iterdir()))),
     }
@@ -168,7 +176,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     "stage",
     [
         *("extraction", "documents", "signatures", "overlap", "sentences", "shards", "tokenizer", "samples", "import"),
-        "collection",
+        *("sentence_order", "collection"),
     ],
 )
 def test_a_stage_that_changed_its_result_has_a_new_version(made: dict[str, str], stage: str) -> None:

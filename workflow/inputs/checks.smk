@@ -101,6 +101,7 @@ onstart:
     print_warnings()
     write_links(plan, existing_only=False)
     recipes.write_recipes(plan)
+    write_plan_file(plan, config, schema)
 
 
 # Snakemake (9.27) misses outputs downstream of a job that runs again while its dependents do not.

@@ -9,6 +9,7 @@ from snakemake.utils import min_version
 from bertline.cluster.schedulers import export_own_job
 from bertline.planning import external_weights, inputs, recipes, targets
 from bertline.planning.links import write_links
+from bertline.planning.plan_file import plan_of_job, write_plan_file
 from bertline.planning.resolve import make_plan
 from bertline.results import paths
 from bertline.settings import overrides
@@ -36,7 +37,9 @@ with exit_on_errors():
     # Those of the command line; every job gets them.
     arguments = workflow.config_settings.config_args or ()
     config = overrides.apply_arguments(config, arguments, schema)
-    plan = make_plan(config, schema, CHECKOUT / "config/models")
+    plan = (make_plan if workflow.is_main_process else plan_of_job)(
+        config, schema, CHECKOUT / "config/models"
+    )
     # The links of runs follow the configuration even when no job has to run, as after a setting was changed back.
     if workflow.is_main_process:
         write_links(plan, existing_only=True)

@@ -28,6 +28,8 @@ _AFTER_BRACKET = re.compile(r"\(\s*(?:[,;]\s*)+")
 # The same in Chinese and Japanese, where no spaces are left.
 _EMPTY_WIDE_BRACKETS = re.compile(r"（\s*(?:[,;:，、；：]\s*)*）")
 _AFTER_WIDE_BRACKET = re.compile(r"（\s*(?:[,;，、；]\s*)+")
+# And where the template was the last: "(ふじさん、{{Audio|x}})". A semicolon after a space is an emoticon's.
+_BEFORE_BRACKET = re.compile(r"(?<![,;、；，\s])(?:\s*[,、，]|[;；])[,;、；，\s]*(?=[)）])")
 _SPACE_BEFORE_MARK = re.compile(r"(?<!\s)\s+([,.;:!?)](?:\s|$))")
 _SPACED_MARKS = tuple(f" {mark}" for mark in ",.;:!?)")
 _LIST_ITEM = re.compile(r"\s*[*#:;•·]+\s*\S")
@@ -58,6 +60,8 @@ def _without_placeholders(line: str, headings: Headings) -> str:
 
 
 def _without_empty_brackets(line: str, headings: Headings) -> str:
+    if ")" in line or "）" in line:
+        line = _BEFORE_BRACKET.sub("", line)
     if "（" in line:
         line = _AFTER_WIDE_BRACKET.sub("（", _EMPTY_WIDE_BRACKETS.sub("", line))
     if not _has_brackets(line):

@@ -20,6 +20,8 @@ CHUNK_BYTES = 1 << 20
 SPOOLED_BYTES = 1 << 26  # in memory, of a compressed text that is read twice
 # They need no mark, and decode nearly everything that has an even length.
 ALMOST_ANYTHING = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+# They rewrite escapes, or are for names of hosts.
+NOT_OF_FILES = ("unicode-escape", "raw-unicode-escape", "idna", "punycode")
 # Byte order marks; that of UTF-32-LE begins with that of UTF-16-LE.
 MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -46,6 +48,8 @@ def check_encoding(encodings: Encodings) -> None:
     for encoding in several:
         try:
             "x".encode(encoding)
+            if codecs.lookup(encoding).name in NOT_OF_FILES:
+                raise ValueError
         except (LookupError, ValueError):
             raise BertlineError(f"the encoding '{encoding}' is unknown; give one such as utf-8 or latin-1") from None
     for encoding in several[:-1]:

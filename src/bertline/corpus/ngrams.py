@@ -16,9 +16,9 @@ operations, and no word is copied to a string.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ import regex
 from bertline.corpus.pieces import pieces_of
 
 Hashes = npt.NDArray[np.uint64]
+T = TypeVar("T")
 Places = npt.NDArray[np.int64]
 
 _PAIRS = r"[\p{Han}\p{Hiragana}\p{Katakana}\u30fc\uff70]"  # the last two, long vowels, belong to several scripts
@@ -58,6 +59,41 @@ def ngram_hashes(text: str, length: int) -> Iterator[Hashes]:
         ends = ends[ends <= len(units)]
         yield _hash_runs(units, np.arange(len(ends)), ends)
         units, sixths = units[len(ends) :], sixths[len(ends) :]
+
+
+def in_groups(texts: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield successive texts, together as many as a piece can hold, and a longer one alone."""
+    group: list[T] = []
+    size = 0
+    for text in texts:
+        size += length(text)
+        if group and size > PIECE_CHARACTERS:
+            yield group
+            group, size = [], length(text)
+        group.append(text)
+    if group:
+        yield group
+
+
+def ngram_hashes_of(texts: Sequence[str], length: int) -> tuple[Hashes, Places]:
+    """Return the hashes of all sequences of `length` words of several short texts, and how many each text has.
+
+    They are those of `ngram_hashes`. Texts of ordinary length take a third of the time, most of which is that of calls.
+    """
+    lowered = [text.lower() for text in texts]
+    # A line feed is no part of a word, and no mark combines with it: the texts are read as if each were alone.
+    codes = np.frombuffer("\n".join(lowered).encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    kinds = _kinds()[codes]
+    starts, ends = _units(kinds)
+    units = _hash_runs(codes.astype(np.uint64), starts, ends)
+    ends_of_texts = np.cumsum([len(text) + 1 for text in lowered])
+    units_before = np.searchsorted(starts, ends_of_texts)  # and in each text
+    text_of = np.repeat(np.arange(len(texts)), np.diff(units_before, prepend=0))
+    positions = np.concatenate([[0], np.cumsum(_SIXTHS[kinds[starts] & _SCRIPT])])
+    ends = np.searchsorted(positions, positions[:-1] + length * _SIXTHS[_OF_WORD])
+    is_within = ends <= units_before[text_of]
+    hashes = _hash_runs(units, np.flatnonzero(is_within), ends[is_within])
+    return hashes, np.bincount(text_of[is_within], minlength=len(texts))
 
 
 def _units(kinds: npt.NDArray[np.uint8]) -> tuple[Places, Places]:
@@ -106,11 +142,13 @@ def _powers(number: int) -> tuple[Hashes, Hashes]:
 @cache
 def _kinds() -> npt.NDArray[np.uint8]:
     """Return the kind of each code point."""
-    characters = "".join(chr(code) for codes in _ASSIGNED for code in codes)
+    codes = np.concatenate([np.arange(assigned.start, assigned.stop) for assigned in _ASSIGNED])
+    characters = codes.astype("<u4").tobytes().decode("utf-32-le")
     kinds = np.zeros(0x110000, dtype=np.uint8)
 
-    def codes_of(pattern: str) -> Any:
-        return [ord(character) for character in regex.findall(pattern, characters, regex.VERSION1)]
+    def codes_of(pattern: str) -> Places:
+        runs = [match.span() for match in regex.finditer(f"{pattern}+", characters, regex.VERSION1)]
+        return np.concatenate([codes[start:end] for start, end in runs])
 
     kinds[codes_of(r"\w")] = _OF_WORD
     for script, kind in ((_PAIRS, _PAIRED), (_TRIPLES, _TRIPLED)):

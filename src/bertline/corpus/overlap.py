@@ -7,7 +7,7 @@ Language Models are Few-Shot Learners, 2020, appendix C); `ngrams` defines words
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,7 +17,7 @@ from pyarrow.parquet import ParquetFile
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents, tidy
-from bertline.corpus.ngrams import ngram_hashes
+from bertline.corpus.ngrams import in_groups, ngram_hashes, ngram_hashes_of
 from bertline.corpus.tables import arrow_errors, csv_cells, json_objects
 from bertline.files import Json, Recipe, read_json, read_text, write_atomically, write_json
 
@@ -110,27 +110,42 @@ def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) 
     """
     with np.load(ngrams, allow_pickle=False) as arrays:
         names, hashes, sets = arrays["names"].tolist(), arrays["hashes"], arrays["sets"]
-    overlaps, number = [], -1
-    for number, document in enumerate(progress(read_documents(documents), description="overlap", unit="documents")):
-        shared: Counter[str] = Counter()
-        for block in ngram_hashes(document["text"], NGRAM_WORDS):
-            found = _look_up(block, hashes, sets)
-            if len(found):
+    overlaps, number = [], 0
+    shown = progress(read_documents(documents), description="overlap", unit="documents")
+    for group in in_groups(shown, lambda document: len(document["text"])):
+        for place, blocks in _that_may_overlap([document["text"] for document in group], hashes):
+            shared: Counter[str] = Counter()
+            for block in blocks:
+                found = sets[_look_up(block, hashes)]
                 shared.update({name: int((found >> bit & 1).sum()) for bit, name in enumerate(names)})
-        if shared := +shared:
-            overlaps.append({"document": number, "id": document["id"], "shared": dict(shared)})
-    write_json(output, {"sets": names, "documents": number + 1, "overlaps": overlaps})
+            if shared := +shared:
+                overlaps.append({"document": number + place, "id": group[place]["id"], "shared": dict(shared)})
+        number += len(group)
+    write_json(output, {"sets": names, "documents": number, "overlaps": overlaps})
 
 
-def _look_up(
-    wanted: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64], sets: npt.NDArray[np.uint32]
-) -> npt.NDArray[np.uint32]:
-    """Return the evaluation sets of the sequences that are among `hashes`, in no particular order."""
+def _that_may_overlap(
+    texts: Sequence[str], hashes: npt.NDArray[np.uint64]
+) -> Iterator[tuple[int, Iterable[npt.NDArray[np.uint64]]]]:
+    """Yield those of a group of texts that may overlap, by number, each with the hashes of its sequences in blocks."""
+    if len(texts) == 1:
+        yield 0, ngram_hashes(texts[0], NGRAM_WORDS)
+        return
+    of_all, counts = ngram_hashes_of(texts, NGRAM_WORDS)
+    known = hashes[_look_up(of_all, hashes)]
+    if len(known):
+        ends = np.cumsum(counts)
+        found = np.searchsorted(ends, np.flatnonzero(np.isin(of_all, known)), side="right")
+        yield from ((text, [of_all[ends[text] - counts[text] : ends[text]]]) for text in np.unique(found).tolist())
+
+
+def _look_up(wanted: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return the places among `hashes` of those that are there, in no particular order."""
     if not len(hashes):
-        return np.empty(0, dtype=np.uint32)
+        return np.empty(0, dtype=np.int64)
     wanted = np.sort(wanted)  # four times faster than looking them up in text order
     places = np.minimum(np.searchsorted(hashes, wanted), len(hashes) - 1)
-    found: npt.NDArray[np.uint32] = sets[places[hashes[places] == wanted]]
+    found: npt.NDArray[np.int64] = places[hashes[places] == wanted]
     return found
 
 

@@ -41,6 +41,10 @@ SAMPLE_BYTES = 4_000_000
 # Armenian, Arabic and Urdu. Closing brackets and quotes after them belong to the sentence.
 _UNMISTAKABLE_END = re.compile(r"[。！？｡।॥։؟۔][」』）】》〉”’\"')\]»]*\s*")
 
+# Korean verbs at the ends of sentences look like abbreviations to Punkt: they always precede a full stop, are short,
+# and without upper case nothing tells that a new sentence begins after them. Korean has no abbreviations with one.
+_HANGUL = re.compile("[\uac00-\ud7a3]")
+
 
 def splitter_of(corpus: Json) -> Splitter:
     """Return the splitter that a corpus's recipe names. A Punkt model is in the corpus's folder unless it is given."""
@@ -183,9 +187,10 @@ def _chunks(paragraphs: Iterable[str]) -> Iterator[str]:
 
 
 def _write_parameters(parameters: PunktModel, model: Path) -> None:
-    """Write the four files, sorted: NLTK's writer uses the order of sets, which differs between runs."""
+    """Write the four files, sorted: NLTK's writer uses the order of sets, which differs between runs. See _HANGUL."""
+    abbreviations = sorted(word for word in parameters.abbrev_types if not _HANGUL.search(word))
     content = {
-        "abbrev_types.txt": sorted(parameters.abbrev_types),
+        "abbrev_types.txt": abbreviations,
         "sent_starters.txt": sorted(parameters.sent_starters),
         "collocations.tab": sorted("\t".join(pair) for pair in parameters.collocations),
         "ortho_context.tab": sorted(f"{word}\t{flags}" for word, flags in parameters.ortho_context.items() if flags),
@@ -193,7 +198,7 @@ def _write_parameters(parameters: PunktModel, model: Path) -> None:
     with write_folder_atomically(model) as folder:
         for name, lines in content.items():
             write_text(folder / name, "\n".join(lines))
-    logger.info("Punkt model with %d abbreviations", len(parameters.abbrev_types))
+    logger.info("Punkt model with %d abbreviations", len(abbreviations))
 
 
 def train_punkt_on_corpus(recipe: Recipe, output: Path) -> None:

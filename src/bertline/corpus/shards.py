@@ -5,7 +5,8 @@ of its documents; one plan, made from the indexes, lists the ranges of parts tha
 then copies them. At most one part's index is in memory. Version 1.
 
 The plan, `plan.jsonl`, has its sums and the names of its shards in its first line, and then a line for each shard, in
-order of their names, among which a job finds its own by bisection.
+order of their names, among which a job finds its own by bisection. A line ends with a checksum, so that a flipped bit
+is not taken for other ranges; those of earlier versions have none.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,16 +27,14 @@ import numpy.typing as npt
 from bertline.console import BertlineError, progress
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import read_documents
+from bertline.corpus.index import Index, index_of, read_index, write_index
 from bertline.corpus.removal import Removed, part_of, read_removals, removal_inputs
 from bertline.corpus.sampling import SAMPLED_OUT, UNITS, Amounts, Orders, groups_of, last_of_sample, sampling_order
 from bertline.corpus.sources import files_of_dataset
 from bertline.files import Json, Recipe, parse_json, write_atomically
 from bertline.results import paths
 
-Index = npt.NDArray[np.void]
-
-# One row per document: its byte range in the uncompressed text, with the empty line that ends it; see `hash_of_id`.
-INDEX_TYPE = np.dtype([("offset", "<u8"), ("length", "<u8"), ("id_hash", "<u8"), ("sentences", "<u4")])
+_CHECKED_LINE = re.compile(rb'(.*), "crc32": (\d+)\}\n?', re.DOTALL)  # of a plan
 HELD_OUT = "held_out"
 FEW_DOCUMENTS = 5  # with fewer, a held-out document would be too large a part of the text
 COPY_BYTES = 1 << 20
@@ -73,7 +74,7 @@ def split_part(
         documents: a `.jsonl.zst`.
         corpus: the corpus's name, which is hashed with the documents' ids.
         split: from a paragraph to its sentences, see `sentences.load_splitter`.
-        sentences, index: the `.txt.zst` and the `.index.npy` (an array of INDEX_TYPE) to write, each atomically.
+        sentences, index: the `.txt.zst` and the `.index.npy` to write, each atomically.
     """
     rows = []
     offset = 0
@@ -84,24 +85,7 @@ def split_part(
             file.write(content)
             rows.append((offset, len(content), hash_of_id(corpus, document["id"]), len(lines)))
             offset += len(content)
-    with write_atomically(index) as temporary, temporary.open("wb") as array_file:
-        np.save(array_file, np.array(rows, dtype=INDEX_TYPE), allow_pickle=False)
-
-
-def read_index(path: Path | str) -> Index:
-    """Read and check an index, [documents] of INDEX_TYPE. Raises BertlineError."""
-    try:
-        index: Index = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
-    except (ValueError, EOFError) as error:
-        raise BertlineError(f"{path} is not an index ({error}); delete it and make it again") from None
-    if index.dtype != INDEX_TYPE or index.ndim != 1:
-        raise BertlineError(f"{path} has the layout {index.dtype}, not {INDEX_TYPE}; delete it and make it again")
-    ends = np.cumsum(index["length"])
-    if not np.array_equal(index["offset"], ends - index["length"]) or not index["sentences"].all():
-        raise BertlineError(f"{path}: its documents are empty or do not follow each other; delete it and make it again")
-    return index
+    write_index(index, rows)
 
 
 def stream_plan(
@@ -200,11 +184,6 @@ def _least_threshold(corpora: list[tuple[str, list[str]]], choice: _Choice) -> n
     return np.uint64(min(lowest + 1, 2**64 - 1) if documents >= FEW_DOCUMENTS else 0)
 
 
-def index_of(part: str) -> str:
-    """Return the path of a part's index."""
-    return part.removesuffix(".txt.zst") + ".index.npy"
-
-
 def _splits(index: Index, part: str, corpus: str, choice: _Choice) -> npt.NDArray[np.int8]:
     """Return _TRAINED, _HELD_OUT or _REMOVED, also for those outside of the sample, for each document of a part."""
     splits = np.where(index["id_hash"] < choice.threshold, _HELD_OUT, _TRAINED).astype(np.int8)
@@ -280,9 +259,14 @@ def _ranges(index: Index, shard_of_document: npt.NDArray[np.int64]) -> dict[int,
 def write_plan(path: Path | str, plan: Json, pieces: Iterable[tuple[str, list[Json]]]) -> None:
     """Write a plan of `stream_plan` atomically."""
     with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(plan, ensure_ascii=False) + "\n")
+        file.write(_checked_line(json.dumps(plan, ensure_ascii=False)))
         for shard, of_shard in pieces:
-            file.write(_begin_of_line(shard) + json.dumps(of_shard, ensure_ascii=False) + "}\n")
+            file.write(_checked_line(_begin_of_line(shard) + json.dumps(of_shard, ensure_ascii=False) + "}"))
+
+
+def _checked_line(content: str) -> str:
+    """Return the line of a JSON object with a checksum of what is before it as its last key."""
+    return f'{content[:-1]}, "crc32": {zlib.crc32(content[:-1].encode())}}}\n'
 
 
 def _begin_of_line(shard: str) -> str:
@@ -293,6 +277,7 @@ def read_plan(path: Path | str) -> Json:
     """Return a plan of `stream_plan`, without the pieces. Raises BertlineError."""
     with _open_plan(path) as file:
         plan: Json = _parsed(file.readline(), path)
+    plan.pop("crc32", None)
     if "shards" not in plan:
         raise BertlineError(f"{path} is not a plan (its first line names no shards); delete it and make it again")
     return plan
@@ -328,6 +313,8 @@ def _open_plan(path: Path | str) -> BinaryIO:
 
 
 def _parsed(line: bytes, path: Path | str) -> Any:
+    if (checked := _CHECKED_LINE.fullmatch(line)) and zlib.crc32(checked[1]) != int(checked[2]):
+        raise BertlineError(f"{path} is damaged (the checksum of a line is another); delete it and make it again")
     try:
         return parse_json(line.decode())
     except ValueError as error:

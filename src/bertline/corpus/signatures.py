@@ -19,12 +19,13 @@ from rensa import RMinHash
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents
-from bertline.corpus.ngrams import Hashes, ngram_hashes
+from bertline.corpus.ngrams import Hashes, Places, in_groups, ngram_hashes, ngram_hashes_of
 from bertline.files import read_json, write_atomically
 
 PERMUTATIONS = 128
 NGRAM_WORDS = 5
 SEED = 1
+NO_MINIMUM = 0xFFFFFFFF
 
 # digest: the first 16 bytes of the text's SHA-256. minima: the lower halves of the 32-bit minima; the upper halves of
 # a long document's are all zeros.
@@ -32,19 +33,35 @@ SIGNATURE_TYPE = np.dtype([("digest", "<u8", (2,)), ("minima", "<u2", (PERMUTATI
 Signatures = npt.NDArray[np.void]
 
 
-def signature_of(text: str) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint16]]:
-    """Return the two fields of a row. Texts of fewer than five words are similar only to equal ones."""
-    digest = np.frombuffer(hashlib.sha256(text.encode()).digest()[:16], dtype="<u8")
-    blocks = [_minima(hashes) for hashes in ngram_hashes(text, NGRAM_WORDS) if len(hashes)]
-    minima = np.minimum.reduce(blocks) if blocks else _minima(digest[:1])
-    return digest, minima.astype(np.uint16)
+def signatures_of(texts: Sequence[str]) -> Signatures:
+    """Return a row for each text, which is one text, or several short ones as of `in_groups`.
+
+    Texts of fewer than five words are similar only to equal ones.
+    """
+    rows = np.empty(len(texts), dtype=SIGNATURE_TYPE)
+    digests = b"".join(hashlib.sha256(text.encode()).digest()[:16] for text in texts)
+    rows["digest"] = np.frombuffer(digests, dtype="<u8").reshape(-1, 2)
+    if len(texts) > 1:
+        minima = _minima(*ngram_hashes_of(texts, NGRAM_WORDS))
+    else:
+        blocks = [_minima(hashes, np.array([len(hashes)])) for hashes in ngram_hashes(texts[0], NGRAM_WORDS)]
+        minima = np.minimum.reduce([_minima(np.empty(0, np.uint64), np.zeros(1, np.int64)), *blocks])
+    is_short = (minima == NO_MINIMUM).all(axis=1)
+    minima[is_short] = _minima(rows["digest"][is_short, 0], np.ones(is_short.sum(), np.int64))
+    rows["minima"] = minima.astype(np.uint16)
+    return rows
 
 
-def _minima(hashes: Hashes) -> npt.NDArray[np.uint32]:
-    """Return the least value of each permutation of some hashes, at least one."""
-    borders = np.array([0, len(hashes)], dtype=np.uint64)
-    found: Any = RMinHash.digest_matrix_from_flat_token_hashes(hashes, borders, PERMUTATIONS, SEED)
-    return np.array(found.to_rows()[0], dtype=np.uint32)
+def _minima(hashes: Hashes, counts: Places) -> npt.NDArray[np.uint32]:
+    """Return the least value of each permutation of the hashes of each text, given the number of its: [texts, 128].
+
+    A text without any has NO_MINIMUM.
+    """
+    borders = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
+    found: Any = RMinHash.digest_matrix_from_flat_token_hashes(
+        np.ascontiguousarray(hashes), borders, PERMUTATIONS, SEED
+    )
+    return np.array(found.to_rows(), dtype=np.uint32).reshape(len(counts), PERMUTATIONS)
 
 
 def write_signatures(documents: Path | str, counts: Path | str, output: Path | str) -> None:
@@ -62,11 +79,11 @@ def write_signatures(documents: Path | str, counts: Path | str, output: Path | s
     with write_atomically(output) as temporary, temporary.open("wb") as file:
         header = {"descr": np.lib.format.dtype_to_descr(SIGNATURE_TYPE), "fortran_order": False, "shape": (announced,)}
         np.lib.format.write_array_header_1_0(file, header)
-        written, row = 0, np.empty(1, dtype=SIGNATURE_TYPE)
-        for text in progress(texts, description=Path(documents).name, unit="documents", total=announced):
-            row["digest"], row["minima"] = signature_of(text)
-            file.write(row.tobytes())
-            written += 1
+        written = 0
+        shown = progress(texts, description=Path(documents).name, unit="documents", total=announced)
+        for group in in_groups(shown, len):
+            file.write(signatures_of(group).tobytes())
+            written += len(group)
         if written != announced:
             raise BertlineError(
                 f"{documents} contains {written} documents, {counts} states {announced}; make both again"

@@ -9,6 +9,7 @@ from bertline.files import Json, read_json
 
 # Shares beyond which something is worth a line.
 RANDOM_MARGIN = 0.1
+DIVIDED_SHARE = 0.1
 UNKNOWN_SHARE = 0.01
 STRIPPED_SHARE = 0.001
 EMPTY_SHARE = 0.1
@@ -79,8 +80,9 @@ def _of_tokens(card: Json) -> Iterator[str]:
         )
     if (altered := card.get("stripped_characters", 0)) > STRIPPED_SHARE * characters:
         yield (
-            f"stripping of accents removes or decomposes {altered / characters:.1%} of the characters, not counting "
-            "those of Latin, Greek and Cyrillic; set strip_accents: false, or take a vocabulary that keeps them"
+            f"the tokenizer removes or decomposes {altered / characters:.1%} of the characters (marks, not counting "
+            "accents of Latin, Greek and Cyrillic, and zero-width joiners); set strip_accents: false, train a "
+            "vocabulary on this text, or take one that keeps them"
         )
 
 
@@ -97,6 +99,16 @@ def _of_samples(card: Json) -> Iterator[str]:
             yield (
                 f"{share:.0%} of the samples of length {length} have a random second segment, not half; give each "
                 "shard several documents: divide the texts by separator or sentences: lines, or lower shards"
+            )
+    if card.get("settings", {}).get("pair_objective") == "sentence_order":
+        divided, length = max(
+            (section.get("samples_without_partner", 0) / max(section["samples"], 1), length)
+            for length, section in sections
+        )
+        if divided > DIVIDED_SHARE:
+            yield (
+                f"{divided:.0%} of the pairs of length {length} are not of whole sentences, so their ends tell the "
+                "order; give each document several sentences that fit, or set pair_objective: none"
             )
     held_out, length = min(
         (sum(entry["samples"] for entry in section["held_out"]), length) for length, section in sections

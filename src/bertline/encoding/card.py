@@ -6,7 +6,7 @@ import base64
 import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from bertline.results import paths
 log = logging.getLogger(__name__)
 
 HISTOGRAM_BINS = 16
+THREADS = 8  # hashing runs without Python's lock
 # Attributes that the card sums over the training files of a sequence length, and over all files of the first length.
 COUNTS_OF_LENGTH = ("samples", "tokens", "unplaced_tokens", "samples_with_random_next", "samples_without_partner")
 COUNTS_OF_TEXT = (
@@ -140,26 +141,41 @@ def describe_tokenizer(path: Path) -> Json:
 
 
 def describe_files(files: Sequence[SampleFile]) -> Json:
-    """Return the entries of one sequence length's files, with their digests, and the totals of the training files."""
+    """Return the entries of one sequence length's files, with their digests, and the totals of the training files.
+
+    Several threads read the files, all of which it has to read.
+    """
     entries: dict[str, list[Json]] = {split: [] for split in SPLITS}
     totals: Counter[str] = Counter()
     length = files[0].attributes["sequence_length"]
     edges = np.unique(np.linspace(0, length, HISTOGRAM_BINS + 1).round().astype(int))
     histogram = np.zeros(len(edges) - 1, dtype=np.int64)
-    for file in files:
-        split = HELD_OUT if file.path.name.startswith(HELD_OUT) else "train"
-        counts = {key: file.attributes[key] for key in ("samples", "tokens")}
-        name = f"{file.path.parent.name}/{file.path.name}"
-        entries[split].append({"file": name, "sha256": sha256_of_file(file.path), **counts})
-        if split == "train":
+    with ThreadPoolExecutor(THREADS) as pool:
+        described = pool.map(lambda file: _describe_file(file, edges), files)
+        for file, (entry, of_file) in zip(
+            files, progress(described, description="files", unit="files", total=len(files)), strict=True
+        ):
+            if file.path.name.startswith(HELD_OUT):
+                entries[HELD_OUT].append(entry)
+                continue
+            entries["train"].append(entry)
             totals.update({key: file.attributes[key] for key in COUNTS_OF_LENGTH})
-            for block in file.blocks():
-                histogram += np.histogram(file.lengths(block), edges)[0]
+            histogram += of_file
     return {
         **entries,
         **{key: totals[key] for key in COUNTS_OF_LENGTH},
         "length_histogram": {"edges": edges.tolist(), "counts": histogram.tolist()},
     }
+
+
+def _describe_file(file: SampleFile, edges: np.ndarray) -> tuple[Json, np.ndarray]:
+    """Return a file's entry, and its histogram of lengths."""
+    counts = {key: file.attributes[key] for key in ("samples", "tokens")}
+    name = f"{file.path.parent.name}/{file.path.name}"
+    histogram = np.zeros(len(edges) - 1, dtype=np.int64)
+    for block in file.blocks():
+        histogram += np.histogram(file.lengths(block), edges)[0]
+    return {"file": name, "sha256": sha256_of_file(file.path), **counts}, histogram
 
 
 def _describe_corpora(

@@ -42,8 +42,8 @@ LAYOUT_VERSION = 1
 ALIGNMENT = 4096
 # Name -> type. Names that begin with `samples_` count samples; `documents_of_corpora` has one number per corpus,
 # `samples_with_random_next` is the sum of the labels, `passes` is how often the text was split into samples.
-# `characters` are those of the text without spaces. [UNK] replaces `unknown_characters` of them, and stripping of
-# accents alters `stripped_characters` that are not accented Latin, Greek or Cyrillic.
+# `characters` are those of the text without spaces. [UNK] replaces `unknown_characters` of them, and the tokenizer's
+# normalizer removes or decomposes `stripped_characters`, without accents of Latin, Greek and Cyrillic.
 ATTRIBUTES: dict[str, type] = {
     "layout_version": int,
     "fingerprint": str,

@@ -16,7 +16,8 @@ import numpy as np
 from nanotoken.nanotoken_rs import WordPieceTokenizer
 from tokenizers import Tokenizer, models
 
-from bertline.encoding.tokenizer import is_byte_level, strips_accents
+from bertline.encoding.normalizer import JOINERS, REMOVED, bert_normalizer_of, removes_joiners, strips_accents
+from bertline.encoding.tokenizer import is_byte_level
 from bertline.encoding.word_cache import WordCache
 
 # Encode lines; True: the first one is the rest of a line, and a space before it was removed. Returns the ids of all,
@@ -62,9 +63,15 @@ def wordpiece_encoder(tokenizer: Tokenizer) -> EncodeLines:
     """Return nanotoken's encoder. Raises ValueError if it does not support the tokenizer."""
     plain = Tokenizer(tokenizer.model)  # without special tokens: a literal [SEP] is text
     plain.normalizer, plain.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
+    with_joiners = bert_normalizer_of(tokenizer)
+    if with_joiners is not None:  # nanotoken does not support its other part
+        plain.normalizer = with_joiners
     encode = WordPieceTokenizer.from_json(plain.to_str()).encode_batch
+    removed = re.compile(REMOVED)
 
     def encode_lines(lines: Sequence[str], goes_on: bool) -> tuple[np.ndarray, np.ndarray]:
+        if with_joiners is not None and removed.search("".join(lines)):
+            lines = [removed.sub("", line) for line in lines]
         ids, offsets = encode(lines, add_special_tokens=False, parallel=False)
         return ids, np.diff(offsets)
 
@@ -92,7 +99,8 @@ class CharacterCounts:
     Attributes:
         characters: without spaces.
         unknown_characters: of these, those that [UNK] replaces.
-        stripped_characters: of these, those that `stripped_marks` counts, if the tokenizer strips accents.
+        stripped_characters: of these, those that `stripped_marks` counts, if the tokenizer strips accents, and
+            zero-width joiners, if it removes them.
     """
 
     def __init__(self, tokenizer: Tokenizer, encode: EncodeLines) -> None:
@@ -100,12 +108,15 @@ class CharacterCounts:
         self._encode = encode
         self._unknown = tokenizer.token_to_id("[UNK]")
         self._strips = strips_accents(tokenizer)
+        self._removes_joiners = removes_joiners(tokenizer)
         self.characters = self.unknown_characters = self.stripped_characters = 0
 
     def add(self, lines: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> None:
         """Count lines, given their `ids` and the number of each line's."""
         text = "".join(lines)
         self.characters += len(text) - text.count(" ")
+        if self._removes_joiners and not text.isascii():
+            self.stripped_characters += sum(map(text.count, JOINERS))
         with_unknown = self._with_unknown(lines, ids, lengths)
         if with_unknown:
             words = Counter(word for line in with_unknown for word in line.split(" "))

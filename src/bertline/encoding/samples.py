@@ -17,7 +17,9 @@ sentence makes two samples: whole, and with its second part replaced. So half of
 length of their first segments.
 
 Sentence order prediction follows ALBERT (Lan et al. 2019, arXiv 1909.11942): the two parts of a chunk stay together,
-and half of the time they are swapped, which is the label.
+and half of the time they are swapped, which is the label. So that the ends of the parts do not tell it, a chunk is of
+whole sentences: it ends at the last one that fits, or after the second, and a document's single last sentence goes
+together with those before it. Only a sentence that is too long for a sample or alone in its document is divided.
 
 Without a pair objective a sample is a chunk: text of one document, as in the DOC-SENTENCES of RoBERTa (Liu et al. 2019,
 arXiv 1907.11692), but filled to the last word that fits instead of the last sentence. The end of a document is a
@@ -64,7 +66,8 @@ class Samples:
             the second (both 0 if there is none); the label; the document of the first.
         tokens: of all samples, including [CLS] and [SEP].
         labelled: number of samples with label 1.
-        without_partner: number of samples without a random second segment because the shard has no other document.
+        without_partner: number of samples without a random second segment because the shard has no other document; of
+            pairs in order, those whose parts are not whole sentences.
         unplaced_tokens: tokens in no sample, summed over the passes. Only a text of a single token gives no pair.
     """
 
@@ -162,6 +165,35 @@ class _Splitter:
             return limit
         place = self.word_starts.rfind(b"\1", max(begin + 1, end - MAX_WHOLE_WORD_LENGTH), end + 1)
         return place if place > 0 else end
+
+    def end_of_sentences(self, begin: int, end: int, most: int, has_text_before: bool) -> int:
+        """Return the last end of a sentence in (begin, end] but not the first, or else the second one in (begin, most].
+
+        If there is none, return the first one, provided that the sentence has text before it to go with, or else `end`.
+        """
+        first = bisect_right(self.sentences, begin)
+        last = max(first + 1, bisect_right(self.sentences, end) - 1)
+        for number in (last, first) if has_text_before else (last,):
+            if number < len(self.sentences) and self.sentences[number] <= most:
+                return self.sentences[number]
+        return end
+
+    def earlier_start(self, first: int, begin: int, end: int, target: int, maximum: int) -> int:
+        """Return `begin`, or, if [begin, end) is a single sentence, where a sentence before it in the document begins.
+
+        This is the earliest within `target` tokens from `end`, or else the last one, if it is within `maximum`.
+        """
+        number = bisect_left(self.sentences, begin)
+        if begin == first or self.sentences[number : number + 2].tolist() != [begin, end]:
+            return begin
+        start = self.sentences[bisect_left(self.sentences, max(first, end - target))]
+        if start >= begin:
+            start = self.sentences[number - 1]
+        return start if end - start <= maximum else begin
+
+    def is_between_sentences(self, place: int) -> bool:
+        """Return whether a sentence ends or begins at a place."""
+        return self.sentences[bisect_left(self.sentences, place)] == place
 
     def random_sentence(self, begin: int, end: int) -> int:
         """Return the beginning of a random sentence in [begin, end); `end` if there is none."""
@@ -261,20 +293,23 @@ class _Splitter:
             while begin < limit:
                 target = self.target(maximum)
                 end = self.end_of_chunk(begin, target, limit)
+                end = self.end_of_sentences(begin, end, min(begin + maximum, limit), begin > first)
                 if end == begin + 1 < limit:
                     end += 1  # a single token is not a pair
-                middle = self.random_sentence(begin + 1, end)
-                if middle == end and end - begin > 1:
-                    middle = min(self.random_word(begin + 1, end), end - 1)
-                start = begin
+                start = self.earlier_start(first, begin, end, target, maximum)
+                middle = self.random_sentence(start + 1, end)
+                if middle == end and end - start > 1:
+                    middle = min(self.random_word(start + 1, end), end - 1)
                 if middle == end:  # the last token of a document: use the text before it again
                     start, middle = max(first, end - target), begin
                 if start == middle:
                     self.unplaced_tokens += 1
-                elif self.random.random() < 0.5:
-                    yield middle, end, start, middle, 1, document
                 else:
-                    yield start, middle, middle, end, 0, document
+                    self.without_partner += not all(map(self.is_between_sentences, (middle, end)))
+                    if self.random.random() < 0.5:
+                        yield middle, end, start, middle, 1, document
+                    else:
+                        yield start, middle, middle, end, 0, document
                 begin = end
 
     def pairs(self, maximum: int) -> Iterator[tuple[int, ...]]:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from bertline.console import BertlineError
+from bertline.encoding.normalizer import bert_normalizer, bert_part
 from bertline.files import read_json, read_text, write_text
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -41,14 +42,15 @@ def make_tokenizer(
     *,
     lowercase: bool,
     strip_accents: bool | None = None,
+    joiners: bool = False,
     max_word_length: int = BERT_MAX_WORD_LENGTH,
     source: str,
 ) -> Tokenizer:
     """Return BERT's normalizer, pre-tokenizer and WordPiece with `vocabulary`, whose order gives the ids.
 
-    `strip_accents` None is `lowercase`, see `bert_normalizer`. A word of more than `max_word_length` characters is
-    [UNK]. `source` names the vocabulary in errors. Raises BertlineError if a special token is missing or a token is a
-    duplicate.
+    `strip_accents` None is `lowercase`, and `joiners` stay if asked for, see `bert_normalizer`. A word of more than
+    `max_word_length` characters is [UNK]. `source` names the vocabulary in errors. Raises BertlineError if a special
+    token is missing or a token is a duplicate.
     """
     ids: dict[str, int] = {}
     for token in vocabulary:
@@ -65,14 +67,18 @@ def make_tokenizer(
         max_input_chars_per_word=max_word_length,
     )
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = bert_normalizer(lowercase, strip_accents=strip_accents)
+    tokenizer.normalizer = bert_normalizer(lowercase, strip_accents=strip_accents, joiners=joiners)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
     return with_special_tokens(tokenizer)
 
 
 def make_unigram(
-    pieces: Sequence[tuple[str, float]], *, lowercase: bool, strip_accents: bool | None = None
+    pieces: Sequence[tuple[str, float]],
+    *,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    joiners: bool = False,
 ) -> Tokenizer:
     """Return a Unigram tokenizer with the special tokens as the first ids.
 
@@ -81,11 +87,13 @@ def make_unigram(
 
     Args:
         pieces: tokens with the logarithms of their probabilities.
-        lowercase, strip_accents: see `bert_normalizer`.
+        lowercase, strip_accents, joiners: see `bert_normalizer`.
     """
     vocabulary = [*((token, 0.0) for token in SPECIAL_TOKENS), *pieces]
     tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=SPECIAL_TOKENS.index("[UNK]")))
-    tokenizer.normalizer = bert_normalizer(lowercase, handle_chinese_chars=False, strip_accents=strip_accents)
+    tokenizer.normalizer = bert_normalizer(
+        lowercase, handle_chinese_chars=False, strip_accents=strip_accents, joiners=joiners
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.WhitespaceSplit(),  # so that the place of a word in the text is without the space before it
@@ -95,28 +103,6 @@ def make_unigram(
     )
     tokenizer.decoder = decoders.Metaspace(replacement=BEGIN_OF_WORD, prepend_scheme="always")
     return with_special_tokens(tokenizer)
-
-
-def bert_normalizer(
-    lowercase: bool, *, handle_chinese_chars: bool = True, strip_accents: bool | None = None
-) -> normalizers.BertNormalizer:
-    """Return Google's normalizer: no control characters, spaces around Chinese characters, no accents if lowercase.
-
-    `strip_accents` None is `lowercase`, as in Google's BERT. Stripping removes every mark of Unicode's category Mn: the
-    accents of Latin letters, but vowels of Thai and Hindi as well, and it decomposes the syllables of Korean.
-    """
-    return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=handle_chinese_chars, strip_accents=strip_accents, lowercase=lowercase
-    )
-
-
-def strips_accents(tokenizer: Tokenizer) -> bool:
-    """Return whether the tokenizer's normalizer removes accents."""
-    description = json.loads(tokenizer.to_str())["normalizer"] or {}
-    parts = description["normalizers"] if description.get("type") == "Sequence" else [description]
-    bert = [part for part in parts if part.get("type") == "BertNormalizer"]
-    chosen = [part["lowercase"] if part["strip_accents"] is None else part["strip_accents"] for part in bert]
-    return any(chosen) or any(part.get("type") == "StripAccents" for part in parts)
 
 
 def take_tokenizer(path: Path | str, *, lowercase: bool, strip_accents: bool | None = None) -> Tokenizer:
@@ -203,7 +189,7 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
 
 def _check_bert(description: Any, path: Path | str) -> None:
     for part, kind in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer"), ("model", "WordPiece")):
-        given = (description.get(part) or {}).get("type")
+        given = (bert_part(description.get(part)) or {}).get("type")
         if given != kind:
             raise BertlineError(
                 f"{path}: its {part} is {given}; name a tokenizer of BERT's kind, whose is {kind}, or byte-level BPE"
@@ -219,7 +205,7 @@ def _check_byte_level(description: Any, path: Path | str) -> None:
     if pre_tokenizer.get("type") != "ByteLevel" or not pre_tokenizer.get("use_regex", True):
         given = pre_tokenizer.get("type")
         raise BertlineError(f"{path}: its pre_tokenizer is {given}; BPE has to be byte-level, with GPT-2's expression")
-    normalizer = description.get("normalizer") or {"type": "Sequence", "normalizers": []}
+    normalizer = bert_part(description.get("normalizer")) or {"type": "Sequence", "normalizers": []}
     for part in normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]:
         if part["type"] not in NORMALIZERS:
             raise BertlineError(f"{path}: its normalizer is {part['type']}, allowed are {', '.join(NORMALIZERS)}")

@@ -24,12 +24,12 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed
+from bertline.encoding.normalizer import JOINERS, bert_normalizer
 from bertline.encoding.shards import decode_block, size_of_shard
 from bertline.encoding.tokenizer import (
     BERT_MAX_WORD_LENGTH,
     CONTINUATION_PREFIX,
     SPECIAL_TOKENS,
-    bert_normalizer,
     make_tokenizer,
     make_unigram,
     save_tokenizer,
@@ -51,6 +51,9 @@ MAX_WORDS = 500_000
 ALPHABET_SIZE = 1000
 ALPHABET_COVERAGE = 0.9999
 MINIMUM_COUNT = 2
+# A vocabulary has the zero-width joiners if the text is spelled with them: Persian has 1 in 50 characters, Bengali 1 in
+# 2,000. In other text, a few names would make another normalizer than Google's necessary.
+JOINER_SHARE = 1e-5
 SPACE, MARK, LETTER = 0, 1, 2
 _WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+")
 # Text without spaces between words, as Thai, has runs longer than Google's limit. A higher one costs time, which grows
@@ -71,6 +74,8 @@ def train_wordpiece(
     """
     normalizer = bert_normalizer(lowercase, strip_accents=strip_accents)
     sample = choose_sample(shards, normalizer, seed=seed, sample_bytes=SAMPLE_BYTES)
+    joiners = _has_joiners(sample)
+    normalizer = bert_normalizer(lowercase, strip_accents=strip_accents, joiners=joiners)
     hidden = 0  # characters in long words
 
     def texts() -> Iterator[str]:
@@ -106,6 +111,7 @@ def train_wordpiece(
         sorted(ids, key=ids.__getitem__),
         lowercase=lowercase,
         strip_accents=strip_accents,
+        joiners=joiners,
         max_word_length=MAX_RUN_LENGTH
         if hidden > HIDDEN_SHARE * int((initial + continuing).sum())
         else BERT_MAX_WORD_LENGTH,
@@ -126,8 +132,12 @@ def train_byte_level(
         raise BertlineError(f"vocab_size: given {vocab_size}, allowed for byte-level BPE is at least {least}")
     if not any(size_of_shard(path) for path in shards):
         raise _no_text(shards)
+    normalizer = bert_normalizer(lowercase, handle_chinese_chars=False, strip_accents=strip_accents)
+    sample = choose_sample(shards, normalizer, seed=seed, sample_bytes=SAMPLE_BYTES)
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = bert_normalizer(lowercase, handle_chinese_chars=False, strip_accents=strip_accents)
+    tokenizer.normalizer = bert_normalizer(
+        lowercase, handle_chinese_chars=False, strip_accents=strip_accents, joiners=_has_joiners(sample)
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -137,7 +147,6 @@ def train_byte_level(
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    sample = choose_sample(shards, tokenizer.normalizer, seed=seed, sample_bytes=SAMPLE_BYTES)
     tokenizer.train_from_iterator((text.split("\n") for text in read_sample(sample)), trainer=trainer)
     return with_special_tokens(tokenizer)
 
@@ -155,6 +164,8 @@ def train_unigram(
 
     empty = make_unigram([], lowercase=lowercase, strip_accents=strip_accents)
     sample = choose_sample(shards, empty.normalizer, seed=seed, sample_bytes=SAMPLE_BYTES)
+    joiners = _has_joiners(sample)
+    empty = make_unigram([], lowercase=lowercase, strip_accents=strip_accents, joiners=joiners)
     words: Counter[str] = Counter()
     for text in read_sample(sample):
         for line in text.split("\n"):
@@ -193,7 +204,7 @@ def train_unigram(
         log.info(
             "the text gives a vocabulary of %d tokens instead of %d", len(SPECIAL_TOKENS) + len(pieces), vocab_size
         )
-    return make_unigram(pieces, lowercase=lowercase, strip_accents=strip_accents)
+    return make_unigram(pieces, lowercase=lowercase, strip_accents=strip_accents, joiners=joiners)
 
 
 def _of_alphabet(words: Counter[str], at_most: int) -> Counter[str]:
@@ -264,6 +275,14 @@ def read_sample(blocks: Sequence[tuple[Path, int]]) -> Iterator[str]:
     for path, start in blocks:
         with read_compressed(path) as file:
             yield decode_block(_lines_of_block(file, start), path)
+
+
+def _has_joiners(sample: Sequence[tuple[Path, int]]) -> bool:
+    characters = joiners = 0
+    for text in read_sample(sample):
+        characters += len(text)
+        joiners += sum(map(text.count, JOINERS))
+    return joiners > JOINER_SHARE * characters
 
 
 def _lines_of_block(file: BinaryIO, start: int) -> bytes:

@@ -6,7 +6,6 @@ The modules layout_bert, layout_modern and layout_roberta define the names and k
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
+from bertline.encoding.normalizer import removes_joiners, settings_of
 from bertline.encoding.tokenizer import (
     BERT_MAX_WORD_LENGTH,
     is_byte_level,
@@ -324,9 +324,9 @@ def _write_tokenizer(
         return identifiers | special
     words = sorted(identifiers, key=lambda word: identifiers[word])
     write_text(directory / "vocab.txt", "".join(f"{word}\n" for word in words))
-    normalizer = json.loads(tokenizer.to_str()).get("normalizer") or {}
-    # A BertTokenizer of transformers has Google's limit, whatever tokenizer.json says.
-    is_googles = tokenizer.model.max_input_chars_per_word == BERT_MAX_WORD_LENGTH
+    normalizer = settings_of(tokenizer)
+    # A BertTokenizer of transformers has Google's limit and removes joiners, whatever tokenizer.json says.
+    is_googles = tokenizer.model.max_input_chars_per_word == BERT_MAX_WORD_LENGTH and removes_joiners(tokenizer)
     settings = {
         "tokenizer_class": "BertTokenizer" if is_googles else "PreTrainedTokenizerFast",
         "do_lower_case": bool(normalizer.get("lowercase", False)),

@@ -25,7 +25,7 @@ from bertline.settings.site import Site
 # The settings of a phase that determine the time per sample, in addition to the network.
 SAME_SPEED = ("sequence_length", "precision", "packing")
 # One core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
-SECONDS_OF_DUMP_MEGABYTE = 1.1
+SECONDS_OF_DUMP_MEGABYTE = 0.5
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from bertline.planning.models import read_network, resolve_model
 from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import add_predictions
+from bertline.planning.shard_count import number_of_shards
 from bertline.results import paths
 from bertline.settings.configuration import check_allowed, definition, load, strip_defaults
 from bertline.settings.overrides import read_configuration
@@ -98,6 +99,9 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         for corpus in sampled[0]:
             check_allowed(f"configuration: datasets.{name}.sample", corpus, dataset["corpora"], "the dataset's corpora")
     corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
+    if not isinstance(dataset["shards"], int):  # the same dataset as with the number
+        of_corpora = [plan.corpora[corpus] for corpus in corpora]
+        dataset = {**dataset, "shards": number_of_shards(name, dataset, of_corpora)}
     semantic = strip_defaults(dataset, definition(plan.schema, "built_dataset"), plan.schema)
     if "file" in dataset["tokenizer"]:
         vocabulary = expand(plan.problems, f"datasets.{name}.tokenizer.file", [dataset["tokenizer"]["file"]])
@@ -105,6 +109,8 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
     stages = ["shards", "tokenizer", "samples"]
     if "duplicates" in semantic:
         stages.append("signatures")
+    if dataset["pair_objective"] == "sentence_order":
+        stages.append("sentence_order")
     # Reporting overlapping documents changes no sample; dropping them does, and so do the sets.
     if semantic.pop("evaluation_overlap", None) == "drop":
         semantic["evaluation_overlap"] = plan.evaluation and plan.evaluation["fingerprint"]

@@ -100,6 +100,7 @@ FEATURES = "results/features/{name}.jsonl"
 
 # The parts of the plan that jobs read: see planning/recipes.py.
 PLANNED_RECIPE = "results/recipes/{fingerprint}.json"
+PLAN_OF_GRAPH = "results/recipes/plan-{fingerprint}.json"
 
 RUN = "results/runs/{run}"
 RUN_EXPORT = "export"  # links in a run's folder

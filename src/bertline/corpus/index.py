@@ -1,0 +1,57 @@
+"""The file format of indexes: where each document of a part stands in its sentences.
+
+An index is a `.npy` of INDEX_TYPE with a checksum after the array, where numpy reads nothing. Those of earlier versions
+have none.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from bertline.console import BertlineError
+from bertline.files import write_atomically
+
+Index = npt.NDArray[np.void]
+
+# One row per document: its byte range in the uncompressed text, with the empty line that ends it; see `hash_of_id`.
+INDEX_TYPE = np.dtype([("offset", "<u8"), ("length", "<u8"), ("id_hash", "<u8"), ("sentences", "<u4")])
+_CHECKSUM = b"\ncrc32: "  # before its 4 bytes
+
+
+def index_of(part: str) -> str:
+    """Return the path of a part's index."""
+    return part.removesuffix(".txt.zst") + ".index.npy"
+
+
+def write_index(path: Path | str, rows: Sequence[tuple[int, int, int, int]]) -> None:
+    """Write an index atomically."""
+    content = io.BytesIO()
+    np.save(content, np.array(rows, dtype=INDEX_TYPE), allow_pickle=False)
+    with write_atomically(path) as temporary, temporary.open("wb") as file:
+        file.write(content.getvalue() + _CHECKSUM + zlib.crc32(content.getvalue()).to_bytes(4, "little"))
+
+
+def read_index(path: Path | str) -> Index:
+    """Read and check an index, [documents] of INDEX_TYPE. Raises BertlineError."""
+    try:
+        content = Path(path).read_bytes()
+        array, mark, checksum = content[:-12], content[-12:-4], content[-4:]
+        if mark == _CHECKSUM and zlib.crc32(array) != int.from_bytes(checksum, "little"):
+            raise BertlineError(f"{path} is damaged (its checksum is another); delete it and make it again")
+        index: Index = np.load(io.BytesIO(content), allow_pickle=False)
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
+    except (ValueError, EOFError) as error:
+        raise BertlineError(f"{path} is not an index ({error}); delete it and make it again") from None
+    if index.dtype != INDEX_TYPE or index.ndim != 1:
+        raise BertlineError(f"{path} has the layout {index.dtype}, not {INDEX_TYPE}; delete it and make it again")
+    ends = np.cumsum(index["length"])
+    if not np.array_equal(index["offset"], ends - index["length"]) or not index["sentences"].all():
+        raise BertlineError(f"{path}: its documents are empty or do not follow each other; delete it and make it again")
+    return index

@@ -1,0 +1,31 @@
+"""Read the inputs of a configuration for their checksums, which name results. A start reads what was not read before.
+
+example:
+  srun --cpus-per-task 8 python workflow/scripts/digest_inputs.py --configfile config/config.yaml
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bertline.command_line import run_command
+from bertline.planning.corpora import REMEMBERED_DIGESTS
+from bertline.planning.resolve import plan_of_files
+
+
+def digest_inputs(
+    configfile: Sequence[str], *, settings: Annotated[Sequence[str], Parameter(name="--set")] = ()
+) -> None:
+    """Read the inputs of a configuration, and remember their checksums.
+
+    Args:
+        configfile: the configuration; a further file is merged over it.
+        settings: replaced settings, PATH=VALUE.
+    """
+    plan = plan_of_files(configfile, settings)
+    print(*plan.problems, f"the checksums are in {REMEMBERED_DIGESTS}", sep="\n")
+
+
+if __name__ == "__main__":
+    run_command(digest_inputs, __doc__)
