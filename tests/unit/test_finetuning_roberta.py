@@ -53,7 +53,7 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 
 def finetuned(theirs: Path, recipe: Json) -> Path:
     recipe |= {"start": "pretrained", "model": {"directory": str(theirs)}}
-    recipe["initial_weights"] = {"directory": str(theirs), "content": "0" * 16}
+    recipe["initial_weights"] = {"directory": str(theirs)}
     output = theirs.parent / "out"
     finetune(recipe, theirs / "tokenizer.json", output, initial_weights=theirs)
     return output

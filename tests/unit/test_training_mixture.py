@@ -95,6 +95,7 @@ def test_pretraining_runs_on_mixed_corpora_of_ordered_pairs(tmp_path, tokenizer)
     given = recipe(
         steps=4, global_batch_size=8, corpus_weights={"books": 2.5, "news": {"tokens": 500}}, masking=masking
     )
+    given["dataset"] = json.loads(card.read_text())["fingerprint"]
     trainer = Trainer(given, card, tmp_path / "phase", log_every=1)
     assert trainer.finish() == 0, trainer.log.read_text()
     points = [json.loads(line)["metrics"] for line in (tmp_path / "phase/metrics.jsonl").read_text().splitlines()]

@@ -137,7 +137,7 @@ def test_a_phase_trains_on_static_masks_and_is_evaluated_on_them(made: Path, imp
     settings = {"sequence_length": LENGTH, "steps": 4, "optimizer": "adamw", "learning_rate": 1e-3}
     losses = []
     for ranks, packing in ((1, False), (2, True)):
-        given = recipe(**settings, packing=packing)
+        given = {**recipe(**settings, packing=packing), "dataset": json.loads(imported.read_text())["fingerprint"]}
         given["model"] = {**given["model"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         train(given, imported, tmp_path / f"{ranks}", ranks=ranks, log_every=1)
         points = [point["metrics"] for point in journal(tmp_path / f"{ranks}")]

@@ -29,7 +29,8 @@ def test_texts_get_a_configuration_that_the_graph_plans(workflow_folder: Path) -
     texts = workflow_folder / "my texts"
     texts.mkdir()
     for number in range(30):
-        (texts / f"{number}.txt").write_text(" ".join(LINES[(number + shift) % 3] for shift in range(30)))
+        text = " ".join(LINES[(number + shift) % 3] for shift in range(30))
+        (texts / f"{number}.txt").write_text(f"Number {number}. {text}")
     done = new_configuration(workflow_folder, "my texts", "--time", "1m", "--gpus", "0")
     assert done.returncode == 0, done.stderr
     assert "30 documents" in done.stdout
