@@ -3,7 +3,7 @@
 A pass sends only what is missing, so it may run at any time, repeatedly, and for several people at once: passes over
 the same store take turns through a lock file. MLflow 3 fails if several processes start on a new SQLite file, which is
 why `initialise` exists, and it cannot retract points, which is why runs whose points are no longer the journal's are
-deleted and made again.
+replaced by new ones.
 """
 
 from __future__ import annotations
