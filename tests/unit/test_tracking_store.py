@@ -18,6 +18,7 @@ import requests
 from fabricated_runs import START, journal_line, write, write_journal, write_run
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
+from mlflow.exceptions import MlflowException
 
 from bertline.console import BertlineError
 from bertline.reporting.page import write_report
@@ -176,6 +177,22 @@ def test_sending_every_point_again_changes_nothing(record: Path) -> None:
         MlflowClient(uri()).delete_tag(run.info.run_id, publishing.SENT_TAG)
     assert track([record], uri())["sent"] > 0
     assert everything() == before
+
+
+def test_a_note_of_an_earlier_version_is_read_and_the_present_one_is_hidden(record: Path) -> None:
+    track([record], uri())
+    client, before = MlflowClient(uri()), everything()
+    for run in runs().values():
+        assert not [key for key, value in run.data.tags.items() if not key.startswith("mlflow.") and value[:1] == "{"]
+        client.set_tag(run.info.run_id, "bertline.sent", run.data.tags["mlflow.bertline.sent"])
+        client.delete_tag(run.info.run_id, "mlflow.bertline.sent")
+    assert track([record], uri())["sent"] == 0
+    old = runs()["phase1"]
+    assert everything().keys() == before.keys()
+    journal_of_phase1 = Path("results/phases/phase1/metrics.jsonl")
+    write_journal(journal_of_phase1, [journal_line(step, offset=1.0) for step in (10, 20)])
+    assert track([record], uri())["sent"] > 0
+    assert stored_points(client.get_run(old.info.run_id)) == stored_points(old)
 
 
 def test_a_deleted_run_is_made_again_and_its_children_follow_it(record: Path) -> None:
@@ -509,6 +526,33 @@ def test_following_says_once_that_a_server_does_not_answer(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     store.follow([record], "http://127.0.0.1:9", 5)
     assert len([line for line in caplog.messages if "does not answer" in line]) == 1
+
+
+def test_a_follower_sends_everything_after_an_hour_without_a_server(
+    record: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, clock, every = unfinish("phase1", durable=10), [0.0], 15.0
+    connect, tried = store.connect, []
+
+    def connect_after_an_hour(address: str) -> MlflowClient:
+        tried.append(clock[0])
+        if clock[0] < 3600:
+            raise MlflowException("API request failed: Max retries exceeded with url: /api")
+        return connect(address)
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        if clock[0] % 600 == 0:  # the training goes on
+            write(folder / "checkpoints/durable.json", {"step": min(10 * int(clock[0]) // 600 * 3, 200)})
+        if clock[0] > 3700:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "connect", connect_after_an_hour)
+    monkeypatch.setattr(following.time, "sleep", sleep)
+    store.follow([record], uri(), every)
+    assert len([time for time in tried if time < 3600]) == 3600 / every
+    assert len([line for line in caplog.messages if "does not answer" in line]) == 1
+    assert curves(runs()["phase1"]) == journal("results/phases/phase1/checkpoints/journal.jsonl", last_step=180)
 
 
 def test_two_trackers_and_a_fresh_database_leave_every_point_once(record: Path) -> None:

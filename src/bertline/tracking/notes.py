@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 # The note of what was sent is a tag of the MLflow run, so it is deleted with the run or the database.
-SENT_TAG = "bertline.sent"
+# MLflow's pages hide tags with the prefix `mlflow.`. The other name is that of earlier versions: such a tag stays, so
+# that their trackers know the run.
+SENT_TAG = "mlflow.bertline.sent"
+OLD_SENT_TAG = "bertline.sent"
 
 
 def sent_before(run: Run) -> dict[str, Any]:
     """Return the note of what was sent to a run, empty for one without."""
-    return json.loads(run.data.tags.get(SENT_TAG, "{}"))
+    tags = run.data.tags
+    return json.loads(tags.get(SENT_TAG) or tags.get(OLD_SENT_TAG) or "{}")
 
 
 def note_before_sending(entry: Entry, before: dict[str, Any]) -> str:
