@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -489,6 +490,28 @@ def test_a_server_that_is_down_is_one_line(record: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(BertlineError, match=r"^MLflow at http://127\.0\.0\.1:9 does not answer; [^\n]*$"):
         track([record], "http://127.0.0.1:9")
+
+
+def test_a_database_that_is_down_is_one_line_before_mlflow_tries_it(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_new_client", lambda _: pytest.fail("MLflow tries for two minutes"))
+    for scheme in ("postgresql", "postgresql+psycopg2", "mysql+pymysql"):
+        with pytest.raises(
+            BertlineError, match=rf"^MLflow at {re.escape(scheme)}://127\.0\.0\.1:9/m does not answer; "
+        ):
+            track([record], f"{scheme}://someone:secret@127.0.0.1:9/m")
+
+
+@pytest.mark.parametrize("address", ["postgresql:///mlflow", "postgresql://a,b/m", "postgresql://h:x/m", "databricks"])
+def test_an_address_without_one_host_is_left_to_mlflow(
+    record: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    given: list[str] = []
+    monkeypatch.setattr(store, "_new_client", given.append)
+    store.connect(address)
+    assert given == [address]
+    assert record
 
 
 def test_following_sends_what_comes_and_survives_a_failed_pass(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
