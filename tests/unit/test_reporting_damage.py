@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from fabricated_runs import write, write_run
 
 from bertline.console import BertlineError
+from bertline.reporting import page
 from bertline.reporting.hub import find_publication
 from bertline.reporting.page import write_report
 from bertline.reporting.terminal import summary
@@ -77,12 +79,21 @@ def test_a_damaged_run_is_one_line_and_the_other_is_in_the_report(
     assert named in str(raised.value)
     assert "\n" not in str(raised.value)
     assert str(raised.value).endswith("report/index.html shows the others")
-    page = Path("report/index.html").read_text()
-    assert 'id="healthy"' in page
-    assert 'id="demo"' not in page
+    shown = Path("report/index.html").read_text()
+    assert 'id="healthy"' in shown
+    assert 'id="demo"' not in shown
     with pytest.raises(BertlineError, match=named.replace(".", "[.]")):
         write_report(records[:1], Path("alone"))
     assert not Path("alone/index.html").exists()
+
+
+def test_a_disk_that_is_full_is_not_taken_for_damage(records: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, *_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(page, "write_text", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        write_report(records, Path("report"))
 
 
 @pytest.mark.parametrize(

@@ -211,10 +211,16 @@ def one_line_damage(path: Path | str) -> Iterator[None]:
 def one_line_damage_of(record: Record) -> Iterator[None]:
     """Turn the errors of unexpected content of a dataset's card, a recipe or scores into one line.
 
-    It names the card if its own content is described; else the record that refers to the files.
+    It names the record that refers to them. Errors of files, such as those that are written, stay what they are.
     """
+    of_file = None
     with one_line_damage(f"a recipe, a card or scores that {record.path} refers to"):
-        yield
+        try:
+            yield
+        except OSError as error:
+            of_file = error
+    if of_file is not None:
+        raise of_file
 
 
 def read_record(path: Path | str) -> Record:

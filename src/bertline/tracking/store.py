@@ -1,9 +1,9 @@
 """Synchronisation of MLflow with the tree that `run_tree.lay_out` returns.
 
 A pass sends only what is missing, so it may run at any time, repeatedly, and for several people at once: passes over
-one SQLite file, or from one folder to a server, take turns through a lock file; others find each other's runs. MLflow 3 fails if several processes start on a new SQLite file, which is
-why `initialise` exists, and it cannot retract points, which is why runs whose points are no longer the journal's are
-replaced by new ones.
+one SQLite file, or from one folder to a server, take turns through a lock file; others find each other's runs. MLflow 3
+fails if several processes start on a new SQLite file, which is why `initialise` exists, and it cannot retract points,
+which is why runs whose points are no longer the journal's are replaced by new ones.
 """
 
 from __future__ import annotations
