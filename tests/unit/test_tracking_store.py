@@ -551,6 +551,7 @@ def test_following_says_once_that_a_server_does_not_answer(
     assert len([line for line in caplog.messages if "does not answer" in line]) == 1
 
 
+@pytest.mark.fault(row="tracker")
 def test_a_follower_sends_everything_after_an_hour_without_a_server(
     record: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
