@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,22 @@ def test_files_have_every_row(tmp_path: Path) -> None:
 def test_a_single_number_of_processes_has_no_table_of_scaling(tmp_path: Path) -> None:
     write_sweep(tmp_path, sweep_of(list(by_micro_batch(PHASE, [1], processes=1, trial=trial())), []))
     assert {path.name for path in tmp_path.iterdir()} == {"sweep.json", "micro_batches.csv", "micro_batches.svg"}
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (["--options='"], "--options ': No closing quotation; close each quotation mark"),
+        (["--seconds", "-1"], "--seconds -1: give more than 0"),
+        (["--seconds", "nan"], "--seconds nan: give more than 0"),
+        (["--threads", "-1"], "--threads -1: give 1 or more"),
+    ],
+)
+def test_an_option_that_cannot_be_is_one_line(
+    given: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = CONFIG.parent / "workflow/scripts/sweep.py"
+    monkeypatch.setattr("sys.argv", ["sweep.py", "demo", "--configfile", str(CONFIG / "demo.yaml"), *given])
+    with pytest.raises(SystemExit) as exited:
+        runpy.run_path(str(script), run_name="__main__")
+    assert f"error: {line}" in f"{exited.value} {capsys.readouterr().err}"

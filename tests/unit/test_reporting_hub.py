@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
@@ -320,6 +321,29 @@ def test_what_does_not_exist_is_one_line(run: Path, name: str, task: str | None,
 def test_a_bad_name_of_a_repository_is_one_line(run: Path, repository: str) -> None:
     with pytest.raises(BertlineError, match="REPO=: "):
         describe_publication(find_publication("demo"), repository, public=False)
+
+
+def test_no_message_shows_the_password_of_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://bob:hunter2@127.0.0.1:1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    publication = hub.Publication(tmp_path, {}, {}, is_finetuned=False)
+    shown = describe_publication(publication, REPOSITORY, public=False)
+    assert shown.startswith(f"To http://127.0.0.1:1/{REPOSITORY}, ")
+    with pytest.raises(BertlineError, match=f"^http://127.0.0.1:1/{REPOSITORY}: ") as raised:
+        publish(publication, REPOSITORY, public=False)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_the_address_of_the_commit_has_no_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://bob:hunter2@127.0.0.1:1")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    for name in ("whoami", "create_repo", "model_info"):
+        monkeypatch.setattr(hub.HfApi, name, lambda *_, **__: SimpleNamespace(sha="0" * 40))
+    for name, value in {"_existing_revisions": set(), "_commit": "1" * 40, "compare_logits": None}.items():
+        monkeypatch.setattr(hub, name, lambda *_, value=value, **__: value)
+    publication = hub.Publication(tmp_path, {}, {}, is_finetuned=False)
+    assert publish(publication, REPOSITORY, public=False) == f"http://127.0.0.1:1/{REPOSITORY}/commit/{'1' * 40}"
 
 
 def test_the_command_sends_nothing_by_default(

@@ -71,6 +71,15 @@ def test_shares_are_weighted_by_cycles(tmp_path: Path, page) -> None:
         ("step 1\n", "no table of ncu"),
         (details().replace(CYCLES, "sm__cycles_active.avg"), f"kernel 0 has no {CYCLES}"),
         (details().replace('"80.5"', '"80,5x"'), "'80,5x' is not a number"),
+        *(
+            (details().replace('"80.5"', f'"{text}"'), "is not a number")
+            for text in ("80,5", "1.000,5", "nan", "inf", "-5")
+        ),
+        (details().replace('"Kernel Name",', ""), "no table of ncu"),
+        (details().replace(',"%","80.5"', ""), "the row of kernel 0 is cut off"),
+        (raw().replace(',"80.5","0"', ""), "the row of kernel 0 is cut off"),
+        (details().replace('"layer_norm"', f'"{"k" * 200_000}"'), "no table of ncu (field larger than"),
+        (details() + details(), "2 tables of ncu"),
     ],
 )
 def test_another_file_is_one_line(tmp_path: Path, content: str, line: str) -> None:
@@ -78,6 +87,21 @@ def test_another_file_is_one_line(tmp_path: Path, content: str, line: str) -> No
     file.write_text(content)
     with pytest.raises(BertlineError, match=re.escape(line)):
         read_kernels(file)
+
+
+@pytest.mark.parametrize("name", ["absent.csv", "."])
+def test_what_is_no_file_is_one_line(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BertlineError, match="cannot be read"):
+        read_kernels(tmp_path / name)
+
+
+def test_quoted_lines_of_the_program_are_skipped_and_names_do_not_reach_the_terminal_raw(tmp_path: Path) -> None:
+    file = tmp_path / "kernels.csv"
+    lines = details().replace("layer_norm", "\x1b[31mnorm\x07").split("\n")
+    file.write_text("\n".join(['"ID","Process ID" of the program', *lines[:5], '"a quoted line"', *lines[5:]]))
+    table = table_of(utilization(read_kernels(file)))
+    assert "?[31mnorm?" in table
+    assert table.replace("\n", "").isprintable()
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(1, 1e9), st.floats(0, 100)), min_size=1))

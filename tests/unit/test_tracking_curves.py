@@ -152,3 +152,9 @@ def test_a_damaged_record_does_not_stop_the_others(run: Path) -> None:
     with pytest.raises(BertlineError, match="broken"):
         write()
     check([0, 10])
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.0, float("nan"), float("inf"), 1e30])
+def test_an_interval_that_cannot_be_waited_is_one_line(seconds: float) -> None:
+    with pytest.raises(BertlineError, match="cannot be waited; give a number above 0"):
+        curves.follow_curves([], seconds)

@@ -184,6 +184,57 @@ def test_a_copy_that_trains_on_by_itself_gets_runs_of_its_own(tmp_path: Path, ur
     assert not any("bertline.superseded_by" in tags_of_run for tags_of_run in tags(uri).values())
 
 
+def test_a_copy_that_lags_behind_makes_and_deletes_nothing(
+    tmp_path: Path, uri: str, anna: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="bertline")
+    train_to(anna, [10, 20])
+    track_in(anna, uri)
+    copy = tmp_path / "copy"
+    shutil.copytree(anna, copy)
+    train_to(anna, [10, 20, 30, 40])
+    track_in(anna, uri)
+    assert not caplog.messages
+    ids, points = runs(uri).keys(), phases(uri)
+    for folder in (copy, anna, copy):
+        assert track_in(folder, uri)["sent"] == 0
+        assert runs(uri).keys() == ids
+        assert phases(uri) == points
+    assert caplog.messages == ["MLflow has more points of demo than results/ here, and keeps them: demo, phase1"] * 2
+    assert_nothing_was_deleted(uri)
+    with inside(copy):  # for its models, too, it is the same run
+        entry, experiment = read_entry(RECORD), MlflowClient(uri).get_experiment_by_name("bertline").experiment_id
+        found = publishing.find_run(MlflowClient(uri), experiment, entry, read_origin())
+    assert found is not None
+    assert found.info.run_id in ids
+    train_to(copy, [10, 20, 30, 40, 50])  # brought up to date, as by rsync, and first
+    assert track_in(copy, uri)["sent"] > 0
+    track_in(anna, uri)
+    assert runs(uri).keys() == ids
+    assert_nothing_was_deleted(uri)
+
+
+def test_a_run_of_a_copy_is_not_withdrawn_by_a_later_pass(tmp_path: Path, uri: str, anna: Path) -> None:
+    _, entry = small_entries(anna)
+    with inside(anna):
+        publish_with(MlflowClient(uri), entry)
+    first = runs(uri).keys()
+    client = MlflowClient(uri)
+    for run_id in first:
+        client.delete_run(run_id)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with inside(copy):
+        publish_with(client, entry)
+    for run_id in first:
+        client.restore_run(run_id)
+    both = runs(uri).keys()
+    for folder in (copy, anna, copy, anna):
+        with inside(folder):
+            publish_with(client, entry)
+        assert runs(uri).keys() == both
+
+
 @pytest.mark.slow
 def test_a_run_that_a_copy_has_just_created_is_not_a_duplicate(tmp_path: Path, uri: str, anna: Path) -> None:
     train_to(anna, [10, 20])
@@ -424,6 +475,34 @@ def test_a_tracker_may_run_between_any_two_requests_of_another(uri: str, anna: P
         publish_with(Paused(uri, pause, lambda: publish_with(MlflowClient(uri), entry) and None), entry)
         assert_one_of_each(uri, entry)
         pause += 1
+
+
+@pytest.mark.slow
+def test_the_tracker_of_a_copy_that_lags_behind_may_stop_anywhere(tmp_path: Path, uri: str, anna: Path) -> None:
+    """The original's tracker runs before any one of its requests, on an empty store; later passes change nothing."""
+    before, after = small_entries(anna)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+
+    def track_original() -> None:
+        with inside(anna):
+            publish_with(MlflowClient(uri), after)
+
+    def track_copy(client: MlflowClient) -> None:
+        with inside(copy):
+            publishing.publish(client, before, None, origin="0" * 32, read_again=lambda: before)
+
+    counted = Paused(uri, 0, lambda: None)
+    track_copy(counted)
+    for pause in range(1, counted.calls + 1):
+        clear(uri)
+        track_copy(Paused(uri, pause, track_original))
+        ids = runs(uri).keys()
+        for _ in range(2):
+            track_original()
+            track_copy(MlflowClient(uri))
+        assert runs(uri).keys() == ids
+        assert_one_of_each(uri, after)
 
 
 @pytest.mark.parametrize("first", range(3, 8))  # the root: look, create, look again, withdraw, send

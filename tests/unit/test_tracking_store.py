@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 import requests
 from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
+from mlflow.exceptions import MlflowException
 from synthetic_runs import START, journal_line, write, write_journal, write_run
 
 from bertline.console import BertlineError
@@ -176,6 +178,22 @@ def test_sending_every_point_again_changes_nothing(record: Path) -> None:
         MlflowClient(uri()).delete_tag(run.info.run_id, publishing.SENT_TAG)
     assert track([record], uri())["sent"] > 0
     assert everything() == before
+
+
+def test_a_note_of_an_earlier_version_is_read_and_the_present_one_is_hidden(record: Path) -> None:
+    track([record], uri())
+    client, before = MlflowClient(uri()), everything()
+    for run in runs().values():
+        assert not [key for key, value in run.data.tags.items() if not key.startswith("mlflow.") and value[:1] == "{"]
+        client.set_tag(run.info.run_id, "bertline.sent", run.data.tags["mlflow.bertline.sent"])
+        client.delete_tag(run.info.run_id, "mlflow.bertline.sent")
+    assert track([record], uri())["sent"] == 0
+    old = runs()["phase1"]
+    assert everything().keys() == before.keys()
+    journal_of_phase1 = Path("results/phases/phase1/metrics.jsonl")
+    write_journal(journal_of_phase1, [journal_line(step, offset=1.0) for step in (10, 20)])
+    assert track([record], uri())["sent"] > 0
+    assert stored_points(client.get_run(old.info.run_id)) == stored_points(old)
 
 
 def test_a_deleted_run_is_made_again_and_its_children_follow_it(record: Path) -> None:
@@ -474,6 +492,28 @@ def test_a_server_that_is_down_is_one_line(record: Path, monkeypatch: pytest.Mon
         track([record], "http://127.0.0.1:9")
 
 
+def test_a_database_that_is_down_is_one_line_before_mlflow_tries_it(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_new_client", lambda _: pytest.fail("MLflow tries for two minutes"))
+    for scheme in ("postgresql", "postgresql+psycopg2", "mysql+pymysql"):
+        with pytest.raises(
+            BertlineError, match=rf"^MLflow at {re.escape(scheme)}://127\.0\.0\.1:9/m does not answer; "
+        ):
+            track([record], f"{scheme}://someone:secret@127.0.0.1:9/m")
+
+
+@pytest.mark.parametrize("address", ["postgresql:///mlflow", "postgresql://a,b/m", "postgresql://h:x/m", "databricks"])
+def test_an_address_without_one_host_is_left_to_mlflow(
+    record: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    given: list[str] = []
+    monkeypatch.setattr(store, "_new_client", given.append)
+    store.connect(address)
+    assert given == [address]
+    assert record
+
+
 def test_following_sends_what_comes_and_survives_a_failed_pass(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = unfinish("phase1", durable=50)
     sent = []
@@ -509,6 +549,34 @@ def test_following_reports_once_that_a_server_does_not_answer(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     store.follow([record], "http://127.0.0.1:9", 5)
     assert len([line for line in caplog.messages if "does not answer" in line]) == 1
+
+
+@pytest.mark.fault(row="tracker")
+def test_a_follower_sends_everything_after_an_hour_without_a_server(
+    record: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, clock, every = unfinish("phase1", durable=10), [0.0], 15.0
+    connect, tried = store.connect, []
+
+    def connect_after_an_hour(address: str) -> MlflowClient:
+        tried.append(clock[0])
+        if clock[0] < 3600:
+            raise MlflowException("API request failed: Max retries exceeded with url: /api")
+        return connect(address)
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        if clock[0] % 600 == 0:  # the training goes on
+            write(folder / "checkpoints/durable.json", {"step": min(10 * int(clock[0]) // 600 * 3, 200)})
+        if clock[0] > 3700:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "connect", connect_after_an_hour)
+    monkeypatch.setattr(following.time, "sleep", sleep)
+    store.follow([record], uri(), every)
+    assert len([time for time in tried if time < 3600]) == 3600 / every
+    assert len([line for line in caplog.messages if "does not answer" in line]) == 1
+    assert curves(runs()["phase1"]) == journal("results/phases/phase1/checkpoints/journal.jsonl", last_step=180)
 
 
 def test_two_trackers_and_a_fresh_database_leave_every_point_once(record: Path) -> None:

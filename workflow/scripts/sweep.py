@@ -7,6 +7,7 @@ example:
 """
 
 import logging
+import math
 import os
 import shlex
 import time
@@ -61,7 +62,12 @@ def sweep(
     plan, machine = plan_of_files(configfile, settings), this_machine()
     recipe, tried = recipe_of(plan, name), sizes(first, last)
     numbers = numbers_of(processes) if processes else [max(1, len(machine.gpus))]
-    threads, more = threads or machine.cores, shlex.split(options)
+    more = options_of(options)
+    if threads is not None and threads < 1:
+        raise BertlineError(f"--threads {threads}: give 1 or more")
+    if not 0 < seconds < math.inf:
+        raise BertlineError(f"--seconds {seconds:g}: give more than 0")
+    threads = threads or machine.cores
 
     def trial(recipe: Json, processes: int, tokens: int) -> Json:
         logging.info("timing %d tokens at once, %d processes", tokens, processes)
@@ -100,6 +106,13 @@ def sweep(
     write_sweep(folder, {**described, **times, "micro_batches": rows, "scaling": scaling})
     print(f"\nTables and figures: {folder}")
     track_sweep(folder, uri or default_tracking_uri())
+
+
+def options_of(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise BertlineError(f"--options {options}: {error}; close each quotation mark") from None
 
 
 def numbers_of(processes: str) -> list[int]:

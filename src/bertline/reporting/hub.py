@@ -28,12 +28,12 @@ from huggingface_hub.utils import validate_repo_id
 from huggingface_hub.utils.sha import git_hash
 from tabulate import tabulate
 
-from bertline.console import BertlineError
+from bertline.console import BertlineError, without_credentials
 from bertline.files import sha256_of_file
 from bertline.reporting.hub_check import compare_logits
 from bertline.reporting.model_card import card_of_finetuned
 from bertline.results import paths
-from bertline.results.records import Record, read_record
+from bertline.results.records import Record, one_line_damage, one_line_damage_of, read_record
 from bertline.training.checkpoints import valid_checkpoints
 from bertline.training.publishing import export_phase
 
@@ -78,7 +78,9 @@ def find_publication(run: str, task: str | None = None) -> Publication:
         if not (model / paths.WEIGHTS).exists():
             raise BertlineError(f"{model} is not the folder of a kept model; see which tasks {folder} has")
         files = _files_of(model)
-        completed = {CARD: card_of_finetuned(files[CARD], read_record(record))} if CARD in files else {}
+        content = read_record(record)
+        with one_line_damage_of(content):
+            completed = {CARD: card_of_finetuned(files[CARD], content)} if CARD in files else {}
         return Publication(model, {**files, **completed}, {}, is_finetuned=True)
     export, card = folder / paths.RUN_EXPORT, folder / "model-card.md"
     content = read_record(record)
@@ -97,7 +99,7 @@ def describe_publication(publication: Publication, repository: str, *, public: b
     size = _megabytes(step_files)
     rows += [[step, f"{len(step_files)} files", size] for step in publication.checkpoints]
     lines = [
-        f"To {HfApi().endpoint}/{_checked(repository)}, {_visibility(not public)}:",
+        f"To {without_credentials(HfApi().endpoint)}/{_checked(repository)}, {_visibility(not public)}:",
         "",
         tabulate(rows, headers=["revision", "file", "size"], disable_numparse=True, colalign=("left", "left", "right")),
     ]
@@ -153,7 +155,7 @@ def publish(publication: Publication, repository: str, *, public: bool) -> str:
     with _one_line(f"{repository}, main"):
         commit = _commit(api, repository, publication.files, "main", message="Publish the model", parent=before)
     check(repository, commit)
-    return f"{api.endpoint}/{repository}/commit/{commit}"
+    return f"{without_credentials(api.endpoint)}/{repository}/commit/{commit}"
 
 
 def _checkpoints(record: Record) -> dict[str, tuple[Path, int]]:
@@ -163,7 +165,8 @@ def _checkpoints(record: Record) -> dict[str, tuple[Path, int]]:
         for step, _ in valid_checkpoints(phase.path / paths.CHECKPOINTS, phase.fingerprint):
             if step or not before:
                 found[f"step-{before + step}"] = (phase.path, step)
-        before += phase.recipe["settings"]["steps"]
+        with one_line_damage(phase.recipe_path):
+            before += int(phase.recipe["settings"]["steps"])
     return found
 
 
@@ -183,9 +186,10 @@ def _existing_revisions(api: HfApi, repository: str, *, public: bool) -> set[str
     except RepositoryNotFoundError:
         return set()
     if bool(info.private) is public:
+        where = f"{without_credentials(api.endpoint)}/{repository}"
         raise BertlineError(
-            f"{api.endpoint}/{repository} exists and is {_visibility(bool(info.private))}; give the other value of "
-            "PUBLIC=, or change it there; nothing was sent"
+            f"{where} exists and is {_visibility(bool(info.private))}; give the other value of PUBLIC=, or change it "
+            "there; nothing was sent"
         )
     refs = api.list_repo_refs(repository)
     return {ref.name for ref in (*refs.branches, *refs.tags)}
@@ -247,10 +251,10 @@ def _one_line(where: str) -> Iterator[None]:
         raise
     except REFUSALS as error:
         shown = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
-        reason = " ".join(str(shown).split())[:300]
+        reason = without_credentials(" ".join(str(shown).split()))[:300]
         raise BertlineError(
-            f"{where}: {reason}; check the address, the token's rights and the connection, then run the same command "
-            "again, which sends what is missing"
+            f"{without_credentials(where)}: {reason}; check the address, the token's rights and the connection, then "
+            "run the same command again, which sends what is missing"
         ) from None
 
 

@@ -9,8 +9,9 @@ metric, and `raw`, with a line for each kernel.
 from __future__ import annotations
 
 import csv
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,17 +46,24 @@ class Row(NamedTuple):
 def read_kernels(path: Path) -> list[Kernel]:
     """Read the output of ncu; lines of the profiled program before the table are skipped.
 
-    Raises BertlineError for a file without the table, without `CYCLES`, or with a number that cannot be read.
+    Raises BertlineError for a file without the table, without `CYCLES`, that is cut off, that has two tables, or with a
+    number that cannot be read.
     """
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    first = next((number for number, line in enumerate(lines) if line.startswith('"ID","Process ID"')), None)
-    if first is None:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise BertlineError(
+            f"{path} cannot be read ({error.strerror}); name the file that ncu's output was kept in"
+        ) from None
+    heads = [
+        number for number, line in enumerate(lines) if line.startswith('"ID","Process ID"') and '"Kernel Name"' in line
+    ]
+    if not heads:
         raise BertlineError(f"{path}: no table of ncu; run ncu with --csv, and keep its standard output")
-    table = csv.DictReader(line for line in lines[first:] if line.startswith('"'))
+    if len(heads) > 1:
+        raise BertlineError(f"{path}: {len(heads)} tables of ncu; keep the output of each profile in a file of its own")
     launches: dict[tuple[str, str], dict[str, str]] = {}
-    for row in table:
-        if not row["ID"]:  # the units of page `raw`
-            continue
+    for row in _rows(path, lines[heads[0] :]):
         launch = launches.setdefault((row["Process ID"], row["ID"]), {"name": row["Kernel Name"]})
         if "Metric Name" in row:
             launch[row["Metric Name"]] = row["Metric Value"]
@@ -70,14 +78,27 @@ def read_kernels(path: Path) -> list[Kernel]:
     return kernels
 
 
+def _rows(path: Path, lines: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield the rows of launches; the units of page `raw` and quoted lines of the profiled program have no ID."""
+    table = csv.DictReader(line for line in lines if line.startswith('"'))
+    try:
+        for row in table:
+            if not row["ID"].isdecimal():
+                continue
+            if None in row.values():
+                raise BertlineError(f"{path}: the row of kernel {row['ID']} is cut off; keep the whole output of ncu")
+            yield row
+    except csv.Error as error:
+        raise BertlineError(f"{path}: no table of ncu ({error}); run ncu with --csv") from None
+
+
 def _number(path: Path, text: str) -> float:
     """Parse a number with commas between thousands; a number that the GPU does not measure is 0."""
     if text in ("n/a", ""):
         return 0.0
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        raise BertlineError(f"{path}: '{text}' is not a number; run ncu with LC_ALL=C") from None
+    if not re.fullmatch(r"(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d{1,2})?", text, re.ASCII):
+        raise BertlineError(f"{path}: '{text[:50]}' is not a number; run ncu with LC_ALL=C")
+    return float(text.replace(",", ""))
 
 
 def utilization(kernels: list[Kernel]) -> list[Row]:
@@ -109,4 +130,5 @@ def table_of(rows: list[Row]) -> str:
 def _lines(rows: list[Row]) -> Iterator[list[str]]:
     for row in rows:
         shares = (f"{row.utilization[pipe]:.1f}" for pipe in PIPES)
-        yield [row.name[:60], f"{row.launches:,}", f"{row.cycles:,.0f}", *shares]
+        name = "".join(letter if letter.isprintable() else "?" for letter in row.name[:60])
+        yield [name, f"{row.launches:,}", f"{row.cycles:,.0f}", *shares]

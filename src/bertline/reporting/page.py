@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
 from markupsafe import Markup
 
 from bertline.console import BertlineError
@@ -28,27 +29,49 @@ from bertline.reporting.scores import (
 )
 from bertline.results import describe, paths
 from bertline.results.curves import cost_of, phase_facts
-from bertline.results.records import Phase, Record, chosen_on_dev, read_record
+from bertline.results.records import (
+    Phase,
+    Record,
+    chosen_on_dev,
+    one_line_damage,
+    one_line_damage_of,
+    read_record,
+)
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
     """Write `directory`/index.html, tables/*/*.csv, figures/*/*.svg and model-cards/*.md for the runs of `records`.
 
     Returns the page's path. The same inputs give the same bytes. Unfinished stages are shown with their results so far.
+    A damaged run does not affect the others: BertlineError is raised at the end, when they have their page.
 
     Args:
         records: record-*.json of each run to show. Those of one name, from before and after a change of its recipe, are
             distinguished by the beginnings of their fingerprints.
         directory: the folder to write.
     """
-    runs = [read_record(path) for path in records]
+    runs, failures = _readable(records)
     if len({(run.name, run.fingerprint) for run in runs}) != len(runs):
         raise BertlineError(f"one record was given twice ({', '.join(map(str, records))}); give each once")
     names = [run.name for run in runs]
     runs = _told_apart(runs)
-    sections = [_Section(run, name, directory) for run, name in zip(runs, names, strict=True)]
-    for run in runs:
-        write_model_card(run, directory / "model-cards" / f"{run.name}.md")
+    sections = []
+    for run, name in zip(runs, names, strict=True):
+        try:
+            with one_line_damage_of(run):
+                write_model_card(run, directory / "model-cards" / f"{run.name}.md")
+                differing_settings([run])
+                outcomes([run])
+                section = _Section(run, name, directory)
+                _page([section])
+                sections.append(section)
+        except BertlineError as error:
+            failures.append(str(error))
+        except TemplateError as error:
+            failures.append(f"{run.path} refers to a result that cannot be shown ({error}); restore it from a copy")
+    runs = [section.run for section in sections]
+    if failures and not runs:
+        raise BertlineError("; ".join(failures))
     side_by_side = [
         (title, as_table(runs, rows))
         for title, rows in (("Differences", differing_settings(runs)), ("Results", outcomes(runs)))
@@ -63,9 +86,8 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
             for step, spread in points
         ]
         _write_table(directory / "tables", "scores-by-step", [("score", "step", "median", "worst", "best"), *table])
-    page = template("report.html.j2", autoescape=True).render(
-        sections=sections,
-        runs=runs,
+    page = _page(
+        sections,
         side_by_side=side_by_side,
         losses=losses
         and _write_figure(
@@ -83,11 +105,47 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
             figures.scores_by_step(by_step),
             alternatives.of_scores_by_step(by_step),
         ),
-        published_source=SOURCE,
-        chosen_on_dev=describe.CHOSEN_ON_DEV,
     )
     write_text(directory / "index.html", page)
+    if failures:
+        raise BertlineError("; ".join([*failures, f"{directory / 'index.html'} shows the others"]))
     return directory / "index.html"
+
+
+def _page(sections: Sequence[_Section], **more: Any) -> str:
+    return template("report.html.j2", autoescape=True).render(
+        sections=sections,
+        runs=[section.run for section in sections],
+        published_source=SOURCE,
+        chosen_on_dev=describe.CHOSEN_ON_DEV,
+        **more,
+    )
+
+
+def _readable(records: Sequence[Path | str]) -> tuple[list[Record], list[str]]:
+    """Return the records that can be read, and a line for each of the others."""
+    runs, failures = [], []
+    for path in records:
+        try:
+            run = read_record(path)
+            if run.dataset.card:
+                with one_line_damage(run.dataset.path / paths.CARD):
+                    _check_card(run)
+            runs.append(run)
+        except BertlineError as error:
+            failures.append(str(error))
+    return runs, failures
+
+
+def _check_card(run: Record) -> None:
+    """Read all of a dataset's card that a section shows."""
+    card = run.dataset.card
+    describe.describe_dataset(card)
+    for rows in (data.corpus_rows, data.cleaning_rows, data.overlap_rows, data.overlap_table, data.corpora_table):
+        list(rows(card))
+    data.document_lengths(card)
+    for _, section in describe.by_length(card):
+        alternatives.of_length_histogram(**section["length_histogram"])
 
 
 def _told_apart(runs: Sequence[Record]) -> list[Record]:

@@ -8,23 +8,37 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bertline.console import BertlineError
 from bertline.reporting.scores import ScoreRow, score_rows, shown_baselines
 from bertline.results import paths
 from bertline.results.curves import phase_facts
 from bertline.results.describe import number, score_title, task_title
-from bertline.results.records import Record, read_record
+from bertline.results.records import Record, one_line_damage_of, read_record
 
 
 def summary(records: list[Path], *, report: Path | None = None) -> str:
     """Return the text printed at the end of a run of the workflow.
 
+    With a damaged run it is printed without that run, and BertlineError raised.
+
     Args:
         records: record-*.json of each run to show.
         report: the report's index.html.
     """
-    blocks = [_run_block(read_record(path)) for path in records]
+    blocks, failures = [], []
+    for path in records:
+        try:
+            run = read_record(path)
+            with one_line_damage_of(run):
+                blocks.append(_run_block(run))
+        except BertlineError as error:
+            failures.append(str(error))
     closing = [f"report:  {report}"] if report else []
-    return "\n\n".join([*blocks, "\n".join([*closing, "MLflow:  make ui"])])
+    text = "\n\n".join([*blocks, "\n".join([*closing, "MLflow:  make ui"])])
+    if failures:
+        print(text)
+        raise BertlineError("; ".join(failures))
+    return text
 
 
 def _run_block(run: Record) -> str:

@@ -6,6 +6,7 @@ card) is read from the folders it refers to, as far as it exists.
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ from bertline.console import BertlineError
 from bertline.files import read_json
 from bertline.results import paths
 from bertline.results.journal import JournalPoint, read_journal
+
+# A part of a name: the configuration's schema allows no other.
+_NAME = "[A-Za-z0-9][A-Za-z0-9_.-]*"
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,7 @@ class Record:
 
 
 @contextmanager
-def one_line_damage(path: Path) -> Iterator[None]:
+def one_line_damage(path: Path | str) -> Iterator[None]:
     """Turn the errors of unexpected content of the file `path` into one line that names it."""
     remedy = "restore it from a copy, or delete it so that the graph makes the result again"
     try:
@@ -203,13 +207,33 @@ def one_line_damage(path: Path) -> Iterator[None]:
         raise BertlineError(f"{path} is damaged ({error}); {remedy}".replace("\n", " ")) from error
 
 
+@contextmanager
+def one_line_damage_of(record: Record) -> Iterator[None]:
+    """Turn the errors of unexpected content of a dataset's card, a recipe or scores into one line.
+
+    It names the record that refers to them. Errors of files, such as those that are written, stay what they are.
+    """
+    of_file = None
+    with one_line_damage(f"a recipe, a card or scores that {record.path} refers to"):
+        try:
+            yield
+        except OSError as error:
+            of_file = error
+    if of_file is not None:
+        raise of_file
+
+
 def read_record(path: Path | str) -> Record:
-    """Read a record-{fingerprint}.json and everything it refers to. Raises BertlineError for a malformed file."""
+    """Read a record-{fingerprint}.json and everything it refers to.
+
+    Raises BertlineError for a malformed file, and for names that cannot be those of files, as reports make them.
+    """
     path = Path(path).resolve()  # record.json beside the run's links is a link to it
     with one_line_damage(path):
         content = _read_object(path, "run", "experiment", "fingerprint")
         if not all(isinstance(content[key], str) for key in ("run", "experiment", "fingerprint")):
             raise TypeError("a name is not a text")
+        _check_names(content)
         dataset = _read_dataset(content["dataset"])
         finetunings = [_read_finetuning(finetuning) for finetuning in content["finetunings"]]
         return Record(
@@ -226,6 +250,18 @@ def read_record(path: Path | str) -> Record:
             kept=list(_read_kept(content["kept"], finetunings)),
             skipped=content.get("skipped", []),
         )
+
+
+def _check_names(content: dict[str, Any]) -> None:
+    """Raise ValueError for a name that is not one of the configuration, or several with slashes between."""
+    trainings = [*content["phases"], *content["finetunings"]]
+    names = [content["run"], content["fingerprint"], *(training["name"] for training in trainings)]
+    names += [training["task"] for training in content["finetunings"]]
+    for name in [*names, *content["kept"], *content["kept"].values()]:
+        if not isinstance(name, str) or not all(re.fullmatch(_NAME, part) for part in name.split("/")):
+            raise ValueError(f"{name!r} is not a name of letters, digits and _ . -")
+    if "/" in content["run"] + content["fingerprint"]:
+        raise ValueError("the name of the run or its fingerprint has a slash")
 
 
 def _read_object(path: Path, *keys: str) -> dict[str, Any]:
@@ -277,7 +313,8 @@ def _read_scores(path: Path) -> dict[str, Any]:
         }
         numbers["scores"][result["primary"]]
         digests = {name: str(value) for name, value in result.get("digests", {}).items()}
-    return result | numbers | {"digests": digests}
+        examples = {name: int(value) for name, value in result.get("examples", {}).items()}
+    return result | numbers | {"digests": digests} | ({"examples": examples} if examples else {})
 
 
 def _read_kept(choices: dict[str, str], finetunings: list[Finetuning]) -> Iterator[KeptModel]:

@@ -10,6 +10,8 @@ from bertline.console import BertlineError
 
 logger = logging.getLogger(__name__)
 
+LONGEST_WAIT = 1e6
+
 
 def repeat(one_pass: Callable[[], int], sent: str, seconds: float) -> None:
     """Call `one_pass` every `seconds` seconds until interrupted.
@@ -18,7 +20,11 @@ def repeat(one_pass: Callable[[], int], sent: str, seconds: float) -> None:
 
     Args:
         sent: format of the line that is logged if a pass returns a number other than 0.
+
+    Raises BertlineError for seconds that cannot be waited.
     """
+    if not 0 < seconds <= LONGEST_WAIT:  # nor not a number
+        raise BertlineError(f"{seconds:g} seconds cannot be waited; give a number above 0, such as 10")
     reported = ""
     try:
         while True:

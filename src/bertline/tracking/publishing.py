@@ -1,7 +1,8 @@
 """Synchronisation of a tree of MLflow runs with a tree of entries; only what is missing is sent.
 
-MLflow cannot retract points: a run whose points are no longer a prefix of the entry's is superseded by a new run. A run
-is deleted only if another tracker made the same one at the same time.
+MLflow cannot retract points: a run whose points are no longer a prefix of the entry's is superseded by a new run. An
+entry that lags behind its run, as in an older copy of the results, changes nothing. A run is deleted only if another
+tracker made the same one at the same time.
 """
 
 from __future__ import annotations
@@ -10,17 +11,25 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertline.tracking.logged_models import log_checkpoints, offers_logged_models
+from bertline.tracking.notes import (
+    SENT_TAG,
+    can_continue,
+    digest_of_points,
+    is_ahead,
+    note_before_sending,
+    parameters_of,
+    sent_before,
+)
 from bertline.tracking.origin import ORIGIN_TAG, PLACE_TAG, owner, place
-from bertline.tracking.run_tree import Entry, Point
+from bertline.tracking.run_tree import Entry
 from bertline.tracking.sending import (
-    PARAMETER_LENGTH,
     TAG_LENGTH,
     digest_of_lines,
     log_batches,
@@ -42,8 +51,6 @@ MAX_CONFLICTS = 10  # in one call
 PARENT_TAG = "mlflow.parentRunId"
 # Tag of an MLflow run that was replaced: by which record, or by which MLflow run.
 SUPERSEDED_TAG = "bertline.superseded_by"
-# The note of what was sent is a tag of the MLflow run, so it is deleted with the run or the database.
-SENT_TAG = "bertline.sent"
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,10 @@ class _Pass:
 
     `refused` has a line for each artifact that the store did not accept; everything else is sent nevertheless. `used`
     has the ids of the entries' runs, `created` of those that are new. `old` has own runs with points that the entries,
-    which were read later, do not have.
+    which were read later, do not have. `behind` has the names of entries that lag behind their run.
+
+    Over all passes of a call of `publish`, `before` has the ids of the runs that were there first, by fingerprint, and
+    `made` of those that were created.
     """
 
     client: MlflowClient
@@ -63,6 +73,9 @@ class _Pass:
     used: list[str] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
     old: list[Run] = field(default_factory=list)
+    behind: list[str] = field(default_factory=list)
+    before: dict[str, frozenset[str]] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
 
     @cached_property
     def offers_logged_models(self) -> bool:
@@ -74,6 +87,7 @@ class _Pass:
         fingerprint = entry.identity_tags["bertline.fingerprint"]
         found = _search(self.client, self.experiment_id, f"tags.`bertline.fingerprint` = '{fingerprint}'")
         self.known[fingerprint] = found
+        self.before.setdefault(fingerprint, frozenset(run.info.run_id for run in found))
         return found
 
     def own(self, entry: Entry) -> list[Run]:
@@ -89,15 +103,32 @@ class _Pass:
     def continuable(self, entry: Entry) -> list[Run]:
         """Return the own runs that hold nothing but the entry's points, the one to continue first.
 
-        Every tracker sorts them alike, by what does not change, so that no two withdraw each other's run.
+        That is one that this folder sent before. Every tracker sorts the new ones alike, by what does not change, so
+        that no two withdraw each other's run.
         """
-        found = [run for run in self.own(entry) if _can_continue(run, entry)]
-        return sorted(found, key=lambda run: (SUPERSEDED_TAG in run.data.tags, run.info.start_time, run.info.run_id))
+
+        def rank(run: Run) -> tuple[Any, ...]:
+            is_settled = self._is_from_here(run) and not self._is_new(run, entry)
+            return SUPERSEDED_TAG in run.data.tags, not is_settled, run.info.start_time, run.info.run_id
+
+        return sorted((run for run in self.own(entry) if can_continue(run, entry)), key=rank)
+
+    def ahead(self, entry: Entry) -> Run | None:
+        """Return the own run that has all points of the entry and more, preferably one that was not superseded."""
+        found = sorted(self.own(entry), key=lambda run: (SUPERSEDED_TAG in run.data.tags, run.info.run_id))
+        return next((run for run in found if is_ahead(self.client, run, entry)), None)
+
+    def _is_from_here(self, run: Run) -> bool:
+        return run.data.tags.get(PLACE_TAG) == place()
+
+    def _is_new(self, run: Run, entry: Entry) -> bool:
+        """Return whether a run of an entry was created after `publish` began."""
+        return run.info.run_id not in self.before[entry.identity_tags["bertline.fingerprint"]]
 
     def outdated(self, entry: Entry) -> dict[str, Run]:
         """Return the own runs, by id, that hold something else than a tree's entries."""
         every = ((run, one) for one in _and_below(entry) for run in self.own(one))
-        return {run.info.run_id: run for run, one in every if not _can_continue(run, one)}
+        return {run.info.run_id: run for run, one in every if not can_continue(run, one)}
 
     def again(self) -> _Pass:
         """Return a pass that looks at the store anew."""
@@ -112,18 +143,26 @@ class _Pass:
             return found[0]
         for run in self.known[entry.identity_tags["bertline.fingerprint"]]:
             without = ORIGIN_TAG not in run.data.tags and entry.identity_tags.items() <= run.data.tags.items()
-            certain = _sent(run).get("points") or (parent is not None and run.data.tags.get(PARENT_TAG) == parent)
-            if without and certain and _can_continue(run, entry):
+            certain = sent_before(run).get("points") or (parent is not None and run.data.tags.get(PARENT_TAG) == parent)
+            if without and certain and can_continue(run, entry):
                 return run
         return None
 
     def withdraw_duplicates(self, entry: Entry) -> None:
-        """Delete what other trackers made at the same time as the run to continue: all its points are the entry's."""
+        """Delete what other trackers made at the same time as the run to continue: all its points are the entry's.
+
+        Of the runs that were there before, only this folder's can be such, left by a tracker that was killed. Those of
+        a copy of the folder stay.
+        """
         for run in self.continuable(entry)[1:]:
-            if SUPERSEDED_TAG not in run.data.tags:
-                logger.info("%s was made by two trackers at once; one of its MLflow runs is deleted", entry.name)
-                self.client.delete_run(run.info.run_id)
-                self.known[entry.identity_tags["bertline.fingerprint"]].remove(run)
+            if SUPERSEDED_TAG not in run.data.tags and (self._is_new(run, entry) or self._is_from_here(run)):
+                self.withdraw(run, entry)
+
+    def withdraw(self, run: Run, entry: Entry) -> None:
+        """Delete one of two runs that were created for an entry at the same time."""
+        logger.info("%s was made by two trackers at once; one of its MLflow runs is deleted", entry.name)
+        self.client.delete_run(run.info.run_id)
+        self.known[entry.identity_tags["bertline.fingerprint"]].remove(run)
 
     def is_complete(self) -> bool:
         """Return whether no run was withdrawn in the meantime, by another tracker or by a person."""
@@ -145,7 +184,8 @@ def publish(
 ) -> dict[str, Any]:
     """Bring the runs of `entry` and of all its descendants up to date.
 
-    Any number of trackers may do so at once, also without a common lock: every run is there once at the end.
+    Any number of trackers may do so at once, also without a common lock: every run is there once at the end. What lags
+    behind its run is left as it is, with one line.
 
     Args:
         client: of the store.
@@ -161,8 +201,10 @@ def publish(
     from mlflow.exceptions import MlflowException
 
     experiment_id, conflicts = _experiment(client, entry.experiment, artifact_root), 0
+    before: dict[str, frozenset[str]] = {}
+    made: set[str] = set()
     while True:
-        here = _Pass(client, experiment_id, origin)
+        here = _Pass(client, experiment_id, origin, before=before, made=made)
         if here.outdated(entry) and read_again is not None:
             entry = read_again()
         here.old.extend(here.outdated(entry).values())
@@ -179,14 +221,20 @@ def publish(
             old = {run.info.run_id for run in here.old}
             is_behind = here.created and read_again is not None and here.again().outdated(entry).keys() - old
             if here.is_complete() and not is_behind:
+                if here.behind:
+                    stages = ", ".join(here.behind)
+                    logger.info(
+                        "MLflow has more points of %s than results/ here, and keeps them: %s", entry.name, stages
+                    )
                 return {"experiment": entry.experiment, **published}
         # Another tracker withdrew a run of this one as a duplicate of its own, which is found now.
 
 
 def find_run(client: MlflowClient, experiment_id: str, entry: Entry, origin: str) -> Run | None:
-    """Return the MLflow run of an entry that `publish` would continue."""
-    found = _Pass(client, experiment_id, origin).continuable(entry)
-    return found[0] if found else None
+    """Return the MLflow run of an entry that `publish` would continue, or that has all its points and more."""
+    here = _Pass(client, experiment_id, origin)
+    found = here.continuable(entry)
+    return found[0] if found else here.ahead(entry)
 
 
 def _publish(here: _Pass, entry: Entry) -> dict[str, Any]:
@@ -276,7 +324,7 @@ def _links(here: _Pass, entry: Entry) -> str:
     own = {run.info.run_id for run in map(here.find, _and_below(entry)) if run is not None}
     lines = []
     for one in _and_below(entry):
-        run = here.find(one)
+        run = here.find(one) or here.ahead(one)
         parent = _other_parent(here, one, run)
         if run is not None and parent is not None and parent not in own:
             lines.append(f"- [{one.name}](#/experiments/{here.experiment_id}/runs/{run.info.run_id})")
@@ -286,6 +334,14 @@ def _links(here: _Pass, entry: Entry) -> str:
 def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str) -> tuple[str, int]:
     """Make one MLflow run equal to `entry`; return its id and how many points were sent."""
     client, run = here.client, here.find(entry, parent)
+    if run is None or run.info.run_id in here.made:
+        ahead = here.ahead(entry)
+        if ahead is not None:
+            if run is not None:  # of this pass: the one that has more came at the same time
+                here.withdraw(run, entry)
+            here.used.append(ahead.info.run_id)
+            here.behind.append(entry.name)
+            return ahead.info.run_id, 0
     tags = entry.identity_tags | {ORIGIN_TAG: here.origin, PLACE_TAG: place()}
     tags |= entry.tags | {"mlflow.note.content": description}
     if parent is not None:
@@ -295,10 +351,12 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
         created = client.create_run(
             here.experiment_id,
             start_time=entry.started or int(time.time() * 1000),
-            tags={"mlflow.user": owner(), SENT_TAG: _note(entry, {})} | dict(itertools.islice(tags.items(), 50)),
+            tags={"mlflow.user": owner(), SENT_TAG: note_before_sending(entry, {})}
+            | dict(itertools.islice(tags.items(), 50)),
             run_name=entry.name,
         )
         here.created.append(created.info.run_id)
+        here.made.add(created.info.run_id)
         here.look(entry)  # for one that another tracker has created since
         run = here.find(entry, parent) or created
     here.used.append(run.info.run_id)
@@ -306,8 +364,8 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     _supersede(here, (one for one in here.old if entry.identity_tags.items() <= one.data.tags.items()), run.info.run_id)
     if SUPERSEDED_TAG in run.data.tags:
         client.delete_tag(run.info.run_id, SUPERSEDED_TAG)  # it is again the present state
-    parameters = _parameters(entry)
-    run_id, before = run.info.run_id, _sent(run)
+    parameters = parameters_of(entry)
+    run_id, before = run.info.run_id, sent_before(run)
 
     dataset = before.get("dataset")
     if entry.dataset is not None and dataset is None:  # files that were changed since are not what it was trained on
@@ -325,12 +383,12 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     sent = before.get("points", 0)
     after = {
         "points": len(entry.points),
-        "digest": _digest(entry.points),
+        "digest": digest_of_points(entry.points),
         "artifacts": before.get("artifacts", {}) | artifacts,
         "dataset": dataset,
         "checkpoints": checkpoints,
     }
-    if sent < len(entry.points) and run.data.tags.get(SENT_TAG) != (note := _note(entry, before)):
+    if sent < len(entry.points) and run.data.tags.get(SENT_TAG) != (note := note_before_sending(entry, before)):
         client.set_tag(run_id, SENT_TAG, note)
     log_batches(
         client,
@@ -347,32 +405,3 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     elif not entry.finished and run.info.status != "RUNNING":
         client.update_run(run_id, status="RUNNING")
     return run_id, len(entry.points) - sent
-
-
-def _sent(run: Run) -> dict[str, Any]:
-    return json.loads(run.data.tags.get(SENT_TAG, "{}"))
-
-
-def _parameters(entry: Entry) -> dict[str, str]:
-    return {shortened(key): value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
-
-
-def _note(entry: Entry, before: dict[str, Any]) -> str:
-    """Return the note of what was sent, with the points that are now going to be sent."""
-    return json.dumps(before | {"sending": [len(entry.points), _digest(entry.points)]}, sort_keys=True)
-
-
-def _can_continue(run: Run, entry: Entry) -> bool:
-    """Return whether the points sent are a prefix of the entry's and no parameter changes, as both are immutable.
-
-    So must be the points that a tracker was going to send: some of them may have arrived.
-    """
-    sent, stored, points = _sent(run), run.data.params, entry.points
-    for number, digest in ((sent.get("points", 0), sent.get("digest")), sent.get("sending", (0, None))):
-        if number > len(points) or (number > 0 and digest != _digest(points[:number])):
-            return False
-    return all(stored.get(key, value) == value for key, value in _parameters(entry).items())
-
-
-def _digest(points: Sequence[Point]) -> str:
-    return digest_of_lines(f"{point.key} {point.step} {point.timestamp} {point.value!r}" for point in points)

@@ -1,9 +1,9 @@
 """Synchronisation of MLflow with the tree that `run_tree.lay_out` returns.
 
 A pass sends only what is missing, so it may run at any time, repeatedly, and for several people at once: passes over
-the same store take turns through a lock file. MLflow 3 fails if several processes start on a new SQLite file, which is
-why `initialise` exists, and it cannot retract points, which is why runs whose points are no longer the journal's are
-deleted and made again.
+one SQLite file, or from one folder to a server, take turns through a lock file; others find each other's runs. MLflow 3
+fails if several processes start on a new SQLite file, which is why `initialise` exists, and it cannot retract points,
+which is why runs whose points are no longer the journal's are replaced by new ones.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from filelock import FileLock
 
@@ -57,6 +59,8 @@ _ARTIFACT_PATHS = (
 )
 # Errors of a folder for artifacts.
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+# Ports of the databases that MLflow can use without a server of its own.
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 # Full disks, in the messages of SQLite, PostgreSQL and the operating system.
 _FULL = ("database or disk is full", "DiskFull", "No space left on device", "Disk quota exceeded")
 
@@ -222,7 +226,24 @@ def connect(tracking_uri: str) -> MlflowClient:
     if database is not None:
         _initialise(database, tracking_uri)
         _find_moved_artifacts(database)
+    else:
+        _reach_database(tracking_uri)
     return _new_client(tracking_uri)
+
+
+def _reach_database(tracking_uri: str) -> None:
+    """Raise BertlineError if the host of a database does not answer: MLflow would try in silence for two minutes."""
+    try:
+        address = urlsplit(tracking_uri)
+        host, port = address.hostname, address.port or _PORTS.get(address.scheme.partition("+")[0])
+    except ValueError:
+        return  # not one host and one port: MLflow's to read
+    if host is None or address.scheme.partition("+")[0] not in _PORTS or "," in address.netloc:
+        return
+    try:
+        socket.create_connection((host, port), timeout=10).close()
+    except OSError:
+        raise BertlineError(_unanswered(tracking_uri)) from None
 
 
 def _new_client(tracking_uri: str) -> MlflowClient:
@@ -280,11 +301,16 @@ def _explain_refused(refused: Sequence[str], tracking_uri: str) -> str:
     )
 
 
+def _unanswered(tracking_uri: str) -> str:
+    place = f"MLflow at {without_credentials(tracking_uri)}"
+    return f"{place} does not answer; nothing is lost, `make track` sends it again once it does"
+
+
 def _explain(error: Exception, tracking_uri: str) -> str:
     reason = _without_secrets((str(error).strip().splitlines() or [type(error).__name__])[0])
     place = f"MLflow at {without_credentials(tracking_uri)}"
     if "Max retries exceeded" in reason:
-        return f"{place} does not answer; nothing is lost, `make track` sends it again once it does"
+        return _unanswered(tracking_uri)
     if "not authenticated" in reason or "error code 401" in reason:
         if os.environ.get("MLFLOW_TRACKING_TOKEN") and not os.environ.get("MLFLOW_TRACKING_USERNAME"):
             return f"{place} does not accept the token in MLFLOW_TRACKING_TOKEN; set a valid one and run `make track`"

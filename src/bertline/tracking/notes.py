@@ -1,0 +1,85 @@
+"""What an MLflow run holds of an entry: by a note of what was sent, and by the points that are stored."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bertline.tracking.run_tree import Entry, Point
+from bertline.tracking.sending import PARAMETER_LENGTH, digest_of_lines, shortened
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+# The note of what was sent is a tag of the MLflow run, so it is deleted with the run or the database.
+# MLflow's pages hide tags with the prefix `mlflow.`. The other name is that of earlier versions: such a tag stays, so
+# that their trackers know the run.
+SENT_TAG = "mlflow.bertline.sent"
+OLD_SENT_TAG = "bertline.sent"
+
+
+def sent_before(run: Run) -> dict[str, Any]:
+    """Return the note of what was sent to a run, empty for one without."""
+    tags = run.data.tags
+    return json.loads(tags.get(SENT_TAG) or tags.get(OLD_SENT_TAG) or "{}")
+
+
+def note_before_sending(entry: Entry, before: dict[str, Any]) -> str:
+    """Return the note of what was sent, with the points that are now going to be sent."""
+    return json.dumps(before | {"sending": [len(entry.points), digest_of_points(entry.points)]}, sort_keys=True)
+
+
+def parameters_of(entry: Entry) -> dict[str, str]:
+    """Return the parameters of an entry as MLflow has them."""
+    return {shortened(key): value[:PARAMETER_LENGTH] for key, value in entry.parameters.items()}
+
+
+def digest_of_points(points: Sequence[Point]) -> str:
+    """Return 16 hexadecimal digits that differ if the points do."""
+    return digest_of_lines(f"{point.key} {point.step} {point.timestamp} {point.value!r}" for point in points)
+
+
+def can_continue(run: Run, entry: Entry) -> bool:
+    """Return whether the points sent are a prefix of the entry's and no parameter changes, as both are immutable.
+
+    So must be the points that a tracker was going to send: some of them may have arrived.
+    """
+    points = entry.points
+    for number, digest in _sent_and_sending(run):
+        if number > len(points) or (number > 0 and digest != digest_of_points(points[:number])):
+            return False
+    return _has_the_parameters(run, entry)
+
+
+def is_ahead(client: MlflowClient, run: Run, entry: Entry) -> bool:
+    """Return whether a run has all points of an entry and more, and no parameter differs."""
+    if not _has_the_parameters(run, entry) or max(number for number, _ in _sent_and_sending(run)) <= len(entry.points):
+        return False
+    of_key: dict[str, set[tuple[int, int, float | None]]] = {}
+    for point in entry.points:
+        moment = run.info.start_time if point.timestamp is None else point.timestamp
+        of_key.setdefault(shortened(point.key), set()).add((point.step, moment, _as_stored(point.value)))
+    for key, points in of_key.items():
+        stored = client.get_metric_history(run.info.run_id, key)
+        if not points <= {(metric.step, metric.timestamp, _as_stored(metric.value)) for metric in stored}:
+            return False
+    return True
+
+
+def _sent_and_sending(run: Run) -> list[tuple[int, str | None]]:
+    note = sent_before(run)
+    return [(note.get("points", 0), note.get("digest")), tuple(note.get("sending", (0, None)))]
+
+
+def _has_the_parameters(run: Run, entry: Entry) -> bool:
+    stored = run.data.params
+    return all(stored.get(key, value) == value for key, value in parameters_of(entry).items())
+
+
+def _as_stored(value: float) -> float | None:
+    """Return a value as MLflow's databases have it, which know no infinity; None for a NaN."""
+    return None if math.isnan(value) else max(-sys.float_info.max, min(sys.float_info.max, value))
