@@ -19,6 +19,8 @@ from bertline.files import Json
 # The folder with config/, src/ and workflow/, which need not be the one where results are.
 CHECKOUT = Path(__file__).parents[3]
 SCHEMA = CHECKOUT / "config/config.schema.yaml"
+DEEPEST_YAML = 64  # levels; a configuration has eight
+MOST_YAML_NODES = 100_000  # values, keys, lists and mappings
 # JSON Schema accepts 8.0 as an integer, but it would have another fingerprint than 8.
 _WHOLE_NUMBERS = Draft202012Validator.TYPE_CHECKER.redefine(
     "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
@@ -35,17 +37,56 @@ _Validator: Any = validators.extend(Draft202012Validator, {"pattern": _pattern},
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader that rejects what YAML silently accepts: duplicate keys, keeping the last, and 24:00 as 1,440."""
+    """Loader that rejects what YAML silently accepts: duplicate keys, keeping the last, and 24:00 as 1,440.
+
+    Also what a hostile file may have: aliases that stand for millions of values, or for a value around themselves, and
+    scalars that their tag cannot be.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._sizes: dict[int, int] = {}  # of nodes, by identity, with the nodes of their aliases
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        mark, is_alias = self.peek_event().start_mark, self.check_event(yaml.AliasEvent)
+        if self._depth == DEEPEST_YAML:
+            raise yaml.MarkedYAMLError(problem=f"more than {DEEPEST_YAML} levels", problem_mark=mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if is_alias and id(node) not in self._sizes:
+            raise yaml.MarkedYAMLError(problem="an alias stands within its own anchor", problem_mark=mark)
+        if node is None or is_alias:
+            return node
+        if isinstance(node, yaml.ScalarNode):
+            self._sizes[id(node)] = 1
+            return node
+        parts = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+        size = self._sizes[id(node)] = 1 + sum(self._sizes[id(part)] for part in parts)
+        if size > MOST_YAML_NODES:
+            problem = f"more than {MOST_YAML_NODES:,} values, its aliases written out; write fewer"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
             if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"duplicate key '{key.value}'", problem_mark=key.start_mark)
-            if isinstance(key, yaml.ScalarNode):
-                seen.add(key.value)
+            seen.add(key.value)
         return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:  # of a date, a tag, too many digits
+            kind = node.tag.rpartition(":")[2]
+            problem = f"this is no {kind} ({error}); correct it, or put it in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         if ":" in node.value:
