@@ -47,10 +47,13 @@ class BertlineError(Exception):
 def without_credentials(text: str) -> str:
     """Return `text` with the user names and passwords of its URLs left out, and their queries, which may have keys.
 
+    So are fragments with a =, such as #access_token=....
+
     A password may contain any character but a space: up to the last @ everything belongs to it.
     """
     text = re.sub(r"(?<=://)(?:[^\s/@:]*:\S*|[^\s/@]*)@", "", text)
-    return re.sub(r"(://[^\s?#]*)\?[^\s#]*", r"\1?...", text)
+    text = re.sub(r"(://[^\s?#]*)\?[^\s#]*", r"\1?...", text)
+    return re.sub(r"(://[^\s#]*)#[^\s=]*=\S*", r"\1#...", text)
 
 
 @contextmanager

@@ -71,6 +71,7 @@ def set_key(config: dict, key: str, value: object) -> dict:
             "evaluation.glue: given 'sst', allowed is one of",
         ),
         ("evaluation/glue/cola/url", "https://x/y/", "(Ends in the file's name)"),
+        ("corpora/wikipedia/punkt", "pk{x}", "corpora.wikipedia.punkt: given 'pk{x}', allowed is text matching"),
     ],
 )
 def test_a_wrong_setting_is_one_line_naming_key_given_and_allowed(
@@ -80,6 +81,33 @@ def test_a_wrong_setting_is_one_line_naming_key_given_and_allowed(
         load(set_key(config, key, value), SCHEMA)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["evaluation/glue/cola/url", "mirrors", "gutenberg_mirrors"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "u:hidden@host",
+        "hidden@host",
+        "u:hid/den@host",
+        "u:hid den@host",
+        "u:hid#den@host",
+        "u:hid\\den@host",
+        "u:p@hid",
+    ],
+)
+def test_an_address_with_a_password_is_refused_without_showing_it(config: dict, key: str, address: str) -> None:
+    given = f"https://{address}/x.zip"
+    with pytest.raises(BertlineError, match=r"names and passwords into ~/\.netrc") as caught:
+        load(set_key(config, key, [given] if key.endswith("mirrors") else given), SCHEMA)
+    assert "hid" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["https://host/@me/x.zip", "http://[::1]:80/x.zip", "https://host:8080/a@b.zip"])
+def test_an_at_sign_in_a_path_is_no_password(config: dict, address: str) -> None:
+    load(set_key(config, "evaluation/glue/cola/url", address), SCHEMA)
+    load(set_key(config, "mirrors", [address, "a folder/u:p@host"]), SCHEMA)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,20 @@ def _pattern(validator: Any, pattern: str, instance: Any, _: Json) -> Iterator[V
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
-_Validator: Any = validators.extend(Draft202012Validator, {"pattern": _pattern}, type_checker=_WHOLE_NUMBERS)
+def _address(validator: Any, _: bool, instance: Any, __: Json) -> Iterator[ValidationError]:
+    """The schema's `address: true`: of http and https, without a user name and a password."""
+    if not validator.is_type(instance, "string") or not instance.lower().startswith(("http://", "https://")):
+        return
+    if not _ADDRESS.match(instance):
+        secret = "has a user name, a password or no host" if "@" in instance else "has no host that can be asked"
+        yield ValidationError(f"this address {secret}; write https://host/..., and names and passwords into ~/.netrc")
+
+
+# A host and a port; an @ before the first slash is behind a user name.
+_ADDRESS = re.compile(r"(?i)https?://(\[[0-9a-f:.]+\]|[^\s/?#@:\\\[\]]+)(:[0-9]{1,5})?(?=[/?#]|\Z)[^\s\\]*\Z")
+_Validator: Any = validators.extend(
+    Draft202012Validator, {"pattern": _pattern, "address": _address}, type_checker=_WHOLE_NUMBERS
+)
 
 
 class _Loader(yaml.SafeLoader):
@@ -166,6 +179,8 @@ def _explain(error: ValidationError) -> str:
     if error.validator == "required":
         missing = next(name for name in allowed if name not in given)
         return f"{_key(error)}: the key '{missing}' is missing; required are: {', '.join(allowed)}"
+    if error.validator == "address":  # not what is given: it may be a password
+        return f"{_key(error)}: {error.message}"
     wanted = {
         "enum": "one of {}",
         "const": "{}",
