@@ -17,8 +17,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 T = TypeVar("T")
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
-# A path that may not be written or read, or a file where a folder is needed.
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+# A path that may not be written or read, that is absent, or a file where a folder is needed, or the reverse.
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EISDIR)
 
 
 # Characters of a message. It begins with the file and ends with what to do; what a file contains is quoted between.
@@ -82,7 +82,8 @@ def exit_on_errors() -> Iterator[None]:
             room = "quota" if error.errno == errno.EDQUOT else "space"
             sys.exit(f"error: no {room} left while writing {where}; free some space and run the same command again")
         if error.filename and error.errno in REFUSED:
-            sys.exit(f"error: {error.filename}: {error.strerror}; name another path, or allow it")
+            todo = "or make it first" if error.errno == errno.ENOENT else "or allow it"
+            sys.exit(f"error: {error.filename}: {error.strerror}; name another path, {todo}")
         raise
 
 

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import re
 import tarfile
 import zipfile
@@ -26,7 +27,9 @@ from pyzstd import compress
 
 from bertline.console import BertlineError
 from bertline.planning import machine as machines
+from bertline.planning.corpora import expand
 from bertline.planning.machine import Machine, this_machine
+from bertline.planning.new_configuration import make_configuration
 from bertline.planning.own_files import Corpus
 from bertline.planning.own_table import describe_table
 from bertline.planning.own_text import OwnText, look_at
@@ -422,6 +425,50 @@ def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:
         "texts": ["a", "b"],
         "label": "score",
     }
+
+
+def test_a_file_whose_name_is_not_utf_8_is_one_line(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")).write_text("some words\n")
+    with pytest.raises(BertlineError, match=r"/caf\\udce9\.txt: its name is not UTF-8; rename it"):
+        look_at([str(tmp_path)], SCHEMA)
+    with pytest.raises(BertlineError, match=r"/caf\\udce9\.txt: its name is not UTF-8; rename it"):
+        expand([], "corpora.books.paths", [f"{tmp_path}/*.txt"])
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_a_table_of_arrow_without_rows_has_no_text(tmp_path: Path, kind: str) -> None:
+    new = pyarrow.ipc.new_stream if kind == "stream" else pyarrow.ipc.new_file
+    with pyarrow.OSFile(str(tmp_path / "a.arrow"), "wb") as file:
+        new(file, pyarrow.schema([("text", pyarrow.string())])).close()
+    with pytest.raises(BertlineError, match=r"a\.arrow has no column of text"):
+        look_at([str(tmp_path)], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"encoding": "nonsense"}, "the encoding 'nonsense' is unknown"),
+        ({"encoding": "base64"}, "the encoding 'base64' is unknown"),
+        ({"language": "../../x"}, r"LANGUAGE=\.\./\.\./x: give a code of two or three letters"),
+    ],
+)
+def test_an_encoding_or_a_language_that_is_none_is_one_line(
+    tmp_path: Path, given: dict[str, str], message: str
+) -> None:
+    settings: dict[str, Any] = {"language": None, "encoding": "utf-8", **given}
+    with pytest.raises(BertlineError, match=message):
+        make_configuration(
+            [str(tmp_path)],
+            tmp_path / "mine.yaml",
+            this_machine(0),
+            schema=ROOT / "config/config.schema.yaml",
+            models=tmp_path,
+            seconds=None,
+            column=None,
+            table=(),
+            time_steps=lambda *_: {},
+            **settings,
+        )
 
 
 GOOD = "".join(f'{{"text": "a text of number {n} here", "label": "{"ab"[n % 2]}"}}\n' for n in range(40))

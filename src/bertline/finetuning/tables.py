@@ -12,6 +12,7 @@ import csv
 import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from bertline.files import Json, parse_json
 from bertline.finetuning.tasks.task import TextTask
 
 MAX_CELL_LENGTH = 2**31 - 1  # a cell may contain a whole book; the csv module's default limit is 128 KiB
+BYTES_OF_CELL = 8  # of a number, or of nothing, where unpacked bytes are counted
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 
@@ -243,19 +245,19 @@ def _json_records(path: Path) -> Iterator[tuple[str, Json]]:
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
-    import pyarrow
-    import pyarrow.parquet
+    from bertline.corpus.tables import arrow_errors, parquet_batches
+    from bertline.corpus.unpacking import UNPACK_RATIO, Allowance
 
-    from bertline.corpus.tables import arrow_errors
-
-    with arrow_errors(path), pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        _check_columns(str(path), columns, file.schema_arrow.names)
-        records = (record for batch in file.iter_batches(columns=list(columns)) for record in batch.to_pylist())
-        number = 0
-        for number, record in enumerate(records, start=1):
-            yield f"{path}: row {number}", [record[column] for column in columns]
-        if number != file.metadata.num_rows:
-            raise pyarrow.ArrowInvalid(f"{number} rows instead of {file.metadata.num_rows}")
+    allowance = Allowance(path, UNPACK_RATIO, advice="if it is not meant to harm, convert it to .jsonl")
+    number = 0
+    with arrow_errors(path):
+        check = partial(_check_columns, str(path), columns)
+        for batch in parquet_batches(path, list(columns), check, allowance):
+            for record in batch.to_pylist():
+                number += 1
+                cells = [record[column] for column in columns]
+                allowance.take(sum(len(cell) if isinstance(cell, str) else BYTES_OF_CELL for cell in cells))
+                yield f"{path}: row {number}", cells
 
 
 def _check_columns(where: str, columns: Sequence[str], header: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertline.console import BertlineError
+from bertline.corpus.plain_text import check_encoding
 from bertline.encoding.measure import characters_per_token
 from bertline.files import Json
 from bertline.planning.machine import Machine
@@ -67,6 +68,9 @@ def make_configuration(
     Raises BertlineError if a text cannot be read, or if memory, disk or text are too small.
     """
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", output.stem).lstrip("_.-") or "mine"
+    check_encoding(encoding)
+    if language is not None and not re.fullmatch("[a-z]{2,3}", language):
+        raise BertlineError(f"LANGUAGE={language}: give a code of two or three letters, such as de")
     found = look_at(texts, load_schema(schema), encoding=encoding, language=language, column=column)
     described = describe_table(list(table), Path("resources") / name) if table else None
     vocab_size = vocabulary_size(found.characters, found.alphabet)

@@ -12,15 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet
-
 from bertline.console import BertlineError
 from bertline.corpus import text_files
 from bertline.corpus.dump import DUMP_FILES
 from bertline.corpus.dump_files import natural_order
 from bertline.corpus.plain_text import decoded_lines, looks_split
-from bertline.corpus.tables import TABLES, arrow_errors, csv_cells, json_objects
+from bertline.corpus.tables import TABLES, csv_cells, first_rows, json_objects
 from bertline.corpus.text_files import LINES_TO_JUDGE
 from bertline.corpus.unpacking import (
     ARCHIVES,
@@ -33,7 +30,7 @@ from bertline.corpus.unpacking import (
     name_without_compression,
     open_unpacked,
 )
-from bertline.files import Json
+from bertline.files import Json, check_is_utf8
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 WET_SUFFIXES = (".warc.wet", ".warc.wet.gz")
@@ -79,6 +76,7 @@ def corpora_of(given: Sequence[str]) -> tuple[list[Corpus], dict[str, int]]:
         if "{" in str(path) or "}" in str(path):
             raise BertlineError(f"{path}: Snakemake takes braces for wildcards; rename it")
         for file in _files_in(path):
+            check_is_utf8(str(file))
             kind, suffix = _kind_of(file, alone=path.is_file())
             if kind is None:
                 others[suffix or "without a suffix"] += 1
@@ -196,17 +194,8 @@ def _columns_of(file: Path, encoding: str) -> tuple[list[str], dict[str, float]]
     """Return a table's columns, and the mean length of those that hold text."""
     name = name_without_compression(file.name)
     rows: list[Json] = []
-    if name.endswith(".parquet"):
-        with arrow_errors(file):
-            batch = next(pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=ROWS_TO_JUDGE), None)
-            rows = batch.to_pylist() if batch is not None else []
-    elif name.endswith(".arrow"):
-        with arrow_errors(file), file.open("rb") as opened:
-            is_file = opened.read(6) == b"ARROW1"
-            opened.seek(0)
-            batches = pa.ipc.open_file(opened) if is_file else pa.ipc.open_stream(opened)
-            first = batches.get_batch(0) if is_file else batches.read_next_batch()
-            rows = first.slice(0, ROWS_TO_JUDGE).to_pylist()
+    if name.endswith((".parquet", ".arrow")):
+        rows = first_rows(file, Allowance(file, text_files.UNPACK_RATIO))[:ROWS_TO_JUDGE]
     else:
         with as_damage_error(str(file)), open_unpacked(file, Allowance(file, text_files.UNPACK_RATIO)) as stream:
             if name.endswith(".csv"):
