@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 # A path that may not be written or read, that is absent, or a file where a folder is needed, or the reverse.
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EISDIR)
+REFUSED = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
+    *(errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
+)
 
 
 # Characters of a message. It begins with the file and ends with what to do; what a file contains is quoted between.
@@ -83,7 +86,7 @@ def exit_on_errors() -> Iterator[None]:
             sys.exit(f"error: no {room} left while writing {where}; free some space and run the same command again")
         if error.filename and error.errno in REFUSED:
             todo = "or make it first" if error.errno == errno.ENOENT else "or allow it"
-            sys.exit(f"error: {error.filename}: {error.strerror}; name another path, {todo}")
+            sys.exit(f"error: {BertlineError(f'{error.filename}: {error.strerror}; name another path, {todo}')}")
         raise
 
 

@@ -137,6 +137,12 @@ def test_a_path_that_is_absent_or_a_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as caught, one_line_errors():
         tmp_path.read_text()
     assert str(caught.value) == f"error: {tmp_path}: Is a directory; name another path, or allow it"
+    with (
+        pytest.raises(SystemExit, match=r"aaa.*aaa: File name too long; name another path") as caught,
+        one_line_errors(),
+    ):
+        Path("a" * 5000).read_text()
+    assert len(str(caught.value)) < 2100
     with pytest.raises(SystemExit) as caught, one_line_errors():
         write_text(tmp_path, "")
     assert str(caught.value) == f"error: {tmp_path}: Is a directory; name another path, or allow it"
