@@ -13,7 +13,10 @@ from bertline.files import Recipe, read_json
 
 
 def _read_recipe(_: Any, path: tuple[Token, ...]) -> Recipe:
-    return Recipe(read_json(path[0].value))
+    read = read_json(path[0].value)
+    if not isinstance(read, dict):
+        raise BertlineError(f"{path[0].value} is no JSON object; give a recipe, a file of results/recipes")
+    return Recipe(read)
 
 
 Parameter(converter=_read_recipe, n_tokens=1, accepts_keys=False)(Recipe)

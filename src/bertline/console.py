@@ -17,8 +17,11 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 T = TypeVar("T")
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
-# A path that may not be written or read, is in no folder, or a file where a folder is needed.
-REFUSED = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+# A path that may not be written or read, that is absent, or a file where a folder is needed, or the reverse.
+REFUSED = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
+    *(errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
+)
 
 
 # Characters of a message. It begins with the file and ends with what to do; what a file contains is quoted between.
@@ -47,10 +50,13 @@ class BertlineError(Exception):
 def without_credentials(text: str) -> str:
     """Return `text` without the user names, passwords and queries (which may contain keys) of its URLs.
 
+    So are fragments with a =, such as #access_token=....
+
     A password may contain any character but a space: up to the last @ everything belongs to it.
     """
     text = re.sub(r"(?<=://)(?:[^\s/@:]*:\S*|[^\s/@]*)@", "", text)
-    return re.sub(r"(://[^\s?#]*)\?[^\s#]*", r"\1?...", text)
+    text = re.sub(r"(://[^\s?#]*)\?[^\s#]*", r"\1?...", text)
+    return re.sub(r"(://[^\s#]*)#[^\s=]*=\S*", r"\1#...", text)
 
 
 @contextmanager
@@ -79,7 +85,8 @@ def exit_on_errors() -> Iterator[None]:
             room = "quota" if error.errno == errno.EDQUOT else "space"
             sys.exit(f"error: no {room} left while writing {where}; free some space and run the same command again")
         if error.filename and error.errno in REFUSED:
-            sys.exit(f"error: {error.filename}: {error.strerror}; name another path, or allow it")
+            todo = "or make it first" if error.errno == errno.ENOENT else "or allow it"
+            sys.exit(f"error: {BertlineError(f'{error.filename}: {error.strerror}; name another path, {todo}')}")
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -38,6 +39,9 @@ HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")  # of surrogates, perhaps with
 class Recipe(dict[str, Any]):
     """A JSON object with everything that a job needs; on a command line, the path of its file."""
 
+    def __missing__(self, key: str) -> Any:
+        raise BertlineError(f"the recipe has no '{key}'; give one of results/recipes that is made for this command")
+
 
 def fsync_directory(directory: Path) -> None:
     """Make a rename inside `directory` survive a power failure."""
@@ -53,9 +57,11 @@ def write_atomically(path: Path | str, *, durable: bool = True, mode: int = 0o66
     """Yield an empty file next to `path`; on success fsync it and rename it to `path`, on failure remove it.
 
     Without `durable` nothing is synced: writing many files is fast, but a power failure may leave one empty. The umask
-    takes its bits from `mode`. An OSError of a full disk names `path`.
+    takes its bits from `mode`. An OSError of a full disk, and of a folder of this name, names `path`.
     """
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     # Not tempfile: its files are private, and a process with threads cannot read its umask to make them public.
@@ -161,6 +167,14 @@ def sha256_of_file(path: Path | str) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_is_utf8(path: str) -> None:
+    """Raise BertlineError for a file whose name is not UTF-8: no JSON, YAML or command line can hold it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise BertlineError(f"{path}: its name is not UTF-8; rename it, as the program convmv does") from None
 
 
 def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,15 @@ def fresh_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
     initialise(f"sqlite:///{path}")
     return path
+
+
+@pytest.fixture
+def no_hang() -> Iterator[Callable[[], None]]:
+    """A function that gives the test twenty more seconds."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError("it hangs")
+
+    signal.signal(signal.SIGALRM, stop)
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, 20) and None
+    signal.setitimer(signal.ITIMER_REAL, 0)

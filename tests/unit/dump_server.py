@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socketserver
 import ssl
 import threading
 from collections import defaultdict
@@ -98,3 +99,23 @@ def serve(certificate: Path | None = None) -> Iterator[Misbehaving]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def serve_bytes(answer: bytes) -> Iterator[str]:
+    """Answer every request with these bytes, whatever HTTP says of them; yields the address."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 16)
+            with suppress(OSError):
+                self.request.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -10,6 +10,7 @@ import yaml
 
 from bertline.console import BertlineError
 from bertline.settings.configuration import fill_defaults, load, load_schema, read_yaml, strip_defaults
+from bertline.settings.overrides import read_configuration
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "config/config.schema.yaml"
@@ -77,6 +78,7 @@ def set_key(config: dict, key: str, value: object) -> dict:
             "evaluation.glue: given 'sst', allowed is one of",
         ),
         ("evaluation/glue/cola/url", "https://x/y/", "(A URL that ends in the file's name)"),
+        ("corpora/wikipedia/punkt", "pk{x}", "corpora.wikipedia.punkt: given 'pk{x}', allowed is text matching"),
     ],
 )
 def test_a_wrong_setting_is_one_line_naming_key_given_and_allowed(
@@ -88,6 +90,33 @@ def test_a_wrong_setting_is_one_line_naming_key_given_and_allowed(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["evaluation/glue/cola/url", "mirrors", "gutenberg_mirrors"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "u:hidden@host",
+        "hidden@host",
+        "u:hid/den@host",
+        "u:hid den@host",
+        "u:hid#den@host",
+        "u:hid\\den@host",
+        "u:p@hid",
+    ],
+)
+def test_an_address_with_a_password_is_refused_without_showing_it(config: dict, key: str, address: str) -> None:
+    given = f"https://{address}/x.zip"
+    with pytest.raises(BertlineError, match=r"names and passwords into ~/\.netrc") as caught:
+        load(set_key(config, key, [given] if key.endswith("mirrors") else given), SCHEMA)
+    assert "hid" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["https://host/@me/x.zip", "http://[::1]:80/x.zip", "https://host:8080/a@b.zip"])
+def test_an_at_sign_in_a_path_is_no_password(config: dict, address: str) -> None:
+    load(set_key(config, "evaluation/glue/cola/url", address), SCHEMA)
+    load(set_key(config, "mirrors", [address, "a folder/u:p@host"]), SCHEMA)
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -96,6 +125,23 @@ def test_a_wrong_setting_is_one_line_naming_key_given_and_allowed(
         (b"runs: {a: 1\n", ", line 2, column 1: expected ',' or '}'"),
         (b"walltime: 24:00:00\n", ", line 1, column 11: YAML reads 24:00:00 as a number in base 60"),
         (b"# B\xfccher\n", ": byte 3 is not UTF-8; save the file as UTF-8"),
+        (b"a: 2026-99-99\n", ", line 1, column 4: this is no timestamp (month must be"),
+        (b"a: !!timestamp foo\n", ", line 1, column 4: this is no timestamp"),
+        (b"a: !!int abc\n", ", line 1, column 4: this is no int"),
+        (b"a: !!int\n", ", line 1, column 4: this is no int"),
+        (b"a: !!float x\n", ", line 1, column 4: this is no float"),
+        (b"a: !!bool maybe\n", ", line 1, column 4: this is no bool"),
+        (b"a: " + b"9" * 5000 + b"\n", ", line 1, column 4: this is no int"),
+        (b"a: 1\n? [a, b]\n: c\n", ", line 2, column 3: found unhashable key"),
+        (b"a: " + b"[" * 3000, ", line 1, column 67: more than 64 levels"),
+        (b"".join(b" " * n + b"a:\n" for n in range(2000)), ", line 64, column 64: more than 64 levels"),
+        (b"runs: &a {x: *a}\n", ", line 1, column 14: an alias stands within its own anchor"),
+        (b"a: &a\n  <<: *a\n", ", line 2, column 7: an alias stands within its own anchor"),
+        (
+            b"a0: &a0 [x, x, x, x, x, x, x, x]\n"
+            + b"".join(b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 8)) for n in range(1, 12)),
+            ", line 6, column 5: more than 100,000 values, its aliases written out; write fewer",
+        ),
         (None, " does not exist; give the path of a YAML file"),
     ],
 )
@@ -110,6 +156,19 @@ def test_a_file_that_cannot_be_read_is_one_line_naming_it_and_the_place(
     assert str(caught.value).startswith(str(path))
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_alias_is_what_its_anchor_is(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("a: &a {x: [1, 2]}\nb: [*a, *a]\nc: {<<: *a, y: 3}\n")
+    assert read_yaml(path) == {"a": {"x": [1, 2]}, "b": [{"x": [1, 2]}] * 2, "c": {"x": [1, 2], "y": 3}}
+
+
+@pytest.mark.parametrize("value", ["2026-99-99", "9" * 5000, "[" * 3000, "{? [a] : b}"])
+def test_a_value_of_a_command_line_that_yaml_cannot_have_is_one_line(value: str) -> None:
+    with pytest.raises(BertlineError, match=r"^runs\.demo\.seed: .* is not YAML \(") as caught:
+        read_configuration([ROOT / "config/demo.yaml"], SCHEMA, [f"runs.demo.seed={value}"])
+    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from cyclopts import App
 
 from bertline.command_line import command_line
 from bertline.console import MAX_MESSAGE_LENGTH, BertlineError, one_line_errors
-from bertline.files import write_text
+from bertline.files import Recipe, write_text
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "workflow/scripts").glob("*.py"))
 
@@ -128,6 +128,43 @@ def test_a_message_is_one_line_of_limited_length_whatever_it_quotes() -> None:
     quoting = "a.tsv: given '\n\x1b[2J\ud800\u2028'; f\u00fcr \u6c34"
     assert str(BertlineError(quoting)) == r"a.tsv: given '\n\x1b[2J\ud800\u2028'; für 水"
     assert str(BertlineError(str(BertlineError(quoting)))) == str(BertlineError(quoting))
+
+
+def test_a_path_that_is_absent_or_a_folder_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as caught, one_line_errors():
+        (tmp_path / "absent").read_text()
+    assert (
+        str(caught.value) == f"error: {tmp_path}/absent: No such file or directory; name another path, or make it first"
+    )
+    with pytest.raises(SystemExit) as caught, one_line_errors():
+        tmp_path.read_text()
+    assert str(caught.value) == f"error: {tmp_path}: Is a directory; name another path, or allow it"
+    with (
+        pytest.raises(SystemExit, match=r"aaa.*aaa: File name too long; name another path") as caught,
+        one_line_errors(),
+    ):
+        Path("a" * 5000).read_text()
+    assert len(str(caught.value)) < 2100
+    with pytest.raises(SystemExit) as caught, one_line_errors():
+        write_text(tmp_path, "")
+    assert str(caught.value) == f"error: {tmp_path}: Is a directory; name another path, or allow it"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "is no JSON object; give a recipe, a file of results/recipes"),
+        ("5", "is no JSON object; give a recipe, a file of results/recipes"),
+        ("{}", "the recipe has no 'settings'; give one of results/recipes that is made for this command"),
+    ],
+)
+def test_a_recipe_that_is_none_is_one_line(tmp_path: Path, content: str, message: str) -> None:
+    def command(recipe: Recipe) -> None:
+        recipe["settings"]
+
+    (tmp_path / "recipe.json").write_text(content)
+    with pytest.raises(BertlineError, match=message):
+        command_line(command, None)([str(tmp_path / "recipe.json")])
 
 
 def test_a_path_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

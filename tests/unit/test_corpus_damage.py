@@ -6,9 +6,8 @@ import bz2
 import gzip
 import lzma
 import random
-import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,18 +114,6 @@ def mutate(content: bytes, generator: random.Random) -> bytes:
             case "insert":
                 damaged[at:at] = generator.randbytes(length)
     return bytes(damaged)
-
-
-@pytest.fixture
-def no_hang() -> Iterator[Callable[[], None]]:
-    """A function that gives the test twenty more seconds."""
-
-    def stop(*_: object) -> None:
-        raise AssertionError("it hangs")
-
-    signal.signal(signal.SIGALRM, stop)
-    yield lambda: signal.setitimer(signal.ITIMER_REAL, 20) and None
-    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def outcome(path: Path) -> Any:

@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from dump_server import CUT, CUT_AND_IGNORE_RANGE, ENDLESS, IGNORE_RANGE, Misbehaving, serve
+from dump_server import CUT, CUT_AND_IGNORE_RANGE, ENDLESS, IGNORE_RANGE, Misbehaving, serve, serve_bytes
 
 from bertline import __version__
 from bertline.console import BertlineError, without_credentials
@@ -326,6 +326,78 @@ def test_passwords_in_addresses_are_not_shown(
 
 
 @pytest.mark.parametrize(
+    "address",
+    [
+        "http://user:hidden/x@127.0.0.1:1/nope",
+        "https://user:hid#den@127.0.0.1:1/nope",
+        "https://user:hid?den@127.0.0.1:1/nope",
+        "http://user:hid den@127.0.0.1:1/nope",
+        "http://user:hid\\den@127.0.0.1:1/nope",
+        "http://us%zz:hidden/w@x@127.0.0.1:1/nope",
+        "http://[",
+        "http://[x]/a",
+        "http://a..b/x",
+        f"http://{'a' * 300}/x",
+        "http://127.0.0.1:99999/x",
+        "http:///x",
+    ],
+)
+def test_an_address_that_is_none_is_refused_without_being_shown(
+    destination: Path, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(BertlineError, match=r"\(an address: is not a URL; percent-encode what is special") as failure:
+        download([address], destination, Expected())
+    assert not any(part in caplog.text + str(failure.value) for part in ("hid", "den@"))
+
+
+def answer(*headers: str, status: str = "200 OK", body: bytes = b"x") -> bytes:
+    return "\r\n".join([f"HTTP/1.1 {status}", *headers, "", ""]).encode("latin-1") + body
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        (answer("Content-Length: \u00b2"), None),
+        (answer("Content-Length: " + "9" * 5000), None),
+        (answer("Retry-After: \u00b2", status="503 Busy", body=b""), "HTTP 503, after 6 failed attempts"),
+        (answer("Retry-After: " + "9" * 5000, status="503 Busy", body=b""), "HTTP 503, after 6 failed attempts"),
+        (
+            answer("Location: http://[", "Content-Length: 0", status="302 Moved", body=b""),
+            "redirects to what is no URL",
+        ),
+        (
+            answer("Location: http://a..b/", "Content-Length: 0", status="302 Moved", body=b""),
+            "redirects to what is no",
+        ),
+        (
+            answer("Location: file:///etc/passwd", "Content-Length: 0", status="302 Moved", body=b""),
+            "to what is no URL",
+        ),
+        (answer("Content-Range: bytes 0-0/1", "Content-Length: 1", status="206 Part"), None),
+        (answer("Content-Range: bytes 0-0/1000", "Content-Length: 1", status="206 Part"), "HTTP 206 with range"),
+        (answer("Content-Range: bytes 0-\u00b2/\u00b3", "Content-Length: 1", status="206 Part"), "HTTP 206 with range"),
+        (answer("Transfer-Encoding: chunked", body=b"zz\r\nabc"), "connection lost after 0 bytes"),
+        (answer(*(f"X{number}: a" for number in range(500))), "connection lost after 0 bytes"),
+        (b"\x00\xff junk\r\n\r\n", "connection lost after 0 bytes"),
+        (b"", "connection lost after 0 bytes"),
+    ],
+)
+def test_what_no_server_should_answer_is_read_or_refused_in_one_line(
+    destination: Path, waits: list[float], sent: bytes, message: str | None
+) -> None:
+    with serve_bytes(sent) as address:
+        if message is None:
+            download([f"{address}/file"], destination, Expected())
+            assert destination.read_bytes() == b"x"
+            return
+        with pytest.raises(BertlineError) as failure:
+            download([f"{address}/file"], destination, Expected())
+    assert message in str(failure.value)
+    assert str(failure.value).isprintable()
+    assert not destination.exists()
+
+
+@pytest.mark.parametrize(
     ("given", "shown"),
     [
         ("https://me:pa/ss@w:0@rd@host/x", "https://host/x"),
@@ -336,6 +408,8 @@ def test_passwords_in_addresses_are_not_shown(
         ("https://host/users/@me", "https://host/users/@me"),
         ("sqlite:////home/me@here/mlflow.db", "sqlite:////home/me@here/mlflow.db"),
         ("git@host:path and a@b", "git@host:path and a@b"),
+        ("https://host/x#access_token=key and #2", "https://host/x#... and #2"),
+        ("https://host/x.md#a-heading", "https://host/x.md#a-heading"),
     ],
 )
 def test_credentials_are_left_out_of_a_text(given: str, shown: str) -> None:

@@ -165,3 +165,66 @@ def test_a_row_without_end_is_refused_before_it_fills_the_memory(
     with pytest.raises(BertlineError, match="divide its document"):
         read(tmp_path, tmp_path / name)
     csv.field_size_limit(limit)  # it is one for all of Python
+
+
+LARGE = 1 << 25  # twice what is always allowed
+
+
+def one_text(folder: Path, kind: str) -> Path:
+    table, path = pa.table({"text": ["x" * LARGE], "n": [1]}), folder / f"bomb.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False)
+        return path
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    new = pa.ipc.new_stream if kind == "stream.arrow" else pa.ipc.new_file
+    with pa.OSFile(str(path), "wb") as file, new(file, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["parquet", "stream.arrow", "file.arrow"])
+def test_a_text_that_unpacks_to_very_much_is_refused_before_it_is_unpacked(tmp_path: Path, kind: str) -> None:
+    path = one_text(tmp_path, kind)
+    assert path.stat().st_size < 100_000
+    before = pa.total_allocated_bytes()
+    peaks = []
+
+    class Watched(tables.Allowance):
+        def take(self, size: int) -> None:
+            peaks.append(pa.total_allocated_bytes() - before)
+            super().take(size)
+
+    with pytest.raises(BertlineError, match=r"unpacks to more than 100 times its size"):
+        list(tables.rows(path, tables.Columns(), "utf-8", Watched(path, 100)))
+    assert max(peaks) < LARGE // 4
+
+
+def test_a_text_of_a_dictionary_is_not_written_out_for_many_rows_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.parquet"
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), ["x" * (1 << 22)])
+    pq.write_table(pa.table({"text": column}), path, compression="zstd", dictionary_pagesize_limit=1 << 24)
+    rows = tables.rows(path, tables.Columns(), "utf-8", tables.Allowance(path, 100))
+    assert [len(next(rows)["text"]) for _ in range(3)] == [1 << 22] * 3
+    assert pa.total_allocated_bytes() < 1 << 25
+    with pytest.raises(BertlineError, match=r"unpacks to more than 100 times its size"):
+        list(rows)
+
+
+@pytest.mark.parametrize("packing", [None, "lz4", "zstd"])
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_the_sizes_of_arrow_s_messages_are_those_that_they_have_when_unpacked(
+    tmp_path: Path, kind: str, packing: str | None
+) -> None:
+    texts = [f"{number} {'word ' * number}" for number in range(500)]
+    table = pa.table({"text": texts, "d": pa.array(texts).dictionary_encode(), "n": range(500)})
+    path = tmp_path / "t.arrow"
+    new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+    options = pa.ipc.IpcWriteOptions(compression=packing)
+    with pa.OSFile(str(path), "wb") as file, new(file, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=100)
+    sizes = list(tables.ipc_sizes(path))
+    size = len(sizes) and sum(sizes)
+    if packing is None:
+        assert size == 0
+    else:
+        assert 0.9 < size / (sum(map(len, texts)) * 2) < 1.3

@@ -97,6 +97,7 @@ def test_a_busy_mirror_is_asked_again(tmp_path: Path, monkeypatch: pytest.Monkey
         ),
         ([], "has an unknown form"),
         ("<html>", "dumpstatus.json is not JSON"),
+        ("[" * 200_000, "dumpstatus.json is not JSON"),
     ],
 )
 def test_a_dump_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, status: Any, message: str) -> None:

@@ -23,10 +23,12 @@ from finetuning_helpers import MODEL, write_tokenizer
 from safetensors.torch import load_file, save_file
 from test_corpus_damage import mutate
 
-from bertline.console import BertlineError
+from bertline.console import BertlineError, exit_on_errors
 from bertline.corpus.overlap import texts_of
 from bertline.encoding.tokenizer import read_tokenizer
+from bertline.finetuning.features import extract_features, load_encoder_of
 from bertline.finetuning.prediction import load_finetuned
+from bertline.finetuning.prediction_files import predict_files
 from bertline.finetuning.squad_windows import read_squad
 from bertline.finetuning.tables import read_examples
 from bertline.finetuning.tag_task import read_conll
@@ -279,6 +281,12 @@ def test_damaged_evaluation_sets_are_refused_before_documents_are_compared_with_
         ("task.json", {"settings": {"max_sequence_length": -8}}),
         ("task.json", {"table": ["text"]}),
         ("task.json", {"task": ["cola"]}),
+        ("task.json", {"table": {"texts": 5}}),
+        ("task.json", {"table": {"texts": []}}),
+        ("task.json", {"table": {"texts": [1]}}),
+        ("task.json", {"table": {"texts": "text"}}),
+        ("task.json", {"null_threshold": "x"}),
+        ("task.json", {"null_threshold": [1]}),
     ],
 )
 def test_a_description_of_a_model_by_another_hand_is_one_line(
@@ -316,6 +324,36 @@ def test_a_head_that_does_not_fit_is_one_line(
     with pytest.raises(BertlineError, match=message) as caught:
         load_finetuned(folder)
     assert str(folder) in str(caught.value)
+
+
+def test_a_tokenizer_with_more_entries_than_the_network_is_one_line(tmp_path: Path) -> None:
+    folder = write_model(tmp_path, "sequence")
+    path = folder / "tokenizer.json"
+    described = json.loads(path.read_text())
+    size = len(described["model"]["vocab"])
+    described["model"]["vocab"]["another"] = size
+    path.write_text(json.dumps(described))
+    for load in (load_finetuned, lambda folder: load_encoder_of(folder, 8, torch.device("cpu"))):
+        with pytest.raises(BertlineError, match=rf"its 'another' has the id {size}, but the network has {size} tokens"):
+            load(folder)
+
+
+def test_what_a_model_cannot_predict_is_one_line(tmp_path: Path) -> None:
+    model, path = load_finetuned(write_model(tmp_path, "sequence")), tmp_path / "in.jsonl"
+    path.write_text('{"a": "x", "b": "y", "c": "z"}\n')
+    with pytest.raises(BertlineError, match="columns: given 3; this model needs one, of the text, or two, of a pair"):
+        predict_files(model, [path], tmp_path / "out.jsonl", columns=("a", "b", "c"))
+    with pytest.raises(BertlineError, match=r"in\.jsonl is one of the inputs and would be overwritten"):
+        predict_files(model, [path], path, columns=("a",))
+    with pytest.raises(BertlineError, match=r"in\.jsonl is one of the inputs and would be overwritten"):
+        extract_features(tmp_path / "model", [path], path, columns=("a",), layers=(-1,))
+    with pytest.raises(BertlineError, match="layers: given none; name one or more"):
+        extract_features(
+            tmp_path / "model", [path], tmp_path / "out.jsonl", columns=("a",), layers=(), max_sequence_length=8
+        )
+    (tmp_path / "out.jsonl").mkdir()
+    with pytest.raises(SystemExit, match=r"out\.jsonl: Is a directory; name another path"), exit_on_errors():
+        predict_files(model, [path], tmp_path / "out.jsonl", columns=("a",))
 
 
 def write_model(folder: Path, head: Head) -> Path:

@@ -25,6 +25,7 @@ from bertline.finetuning.prediction_files import predict_files
 from bertline.finetuning.ranking.bm25 import bm25_scores
 from bertline.finetuning.ranking.collection import open_collection, tokenize_collection
 from bertline.finetuning.ranking.evaluation import measure, p_value, write_rankings
+from bertline.finetuning.ranking.lines import read_fields
 from bertline.finetuning.ranking.lists import Candidates, read_candidates
 from bertline.finetuning.ranking.reranking import rank_files
 from bertline.finetuning.ranking.task import join, prepare_ranking, scores_of
@@ -377,3 +378,14 @@ def test_an_example_of_two_passages_takes_the_memory_of_both(tmp_path: Path) -> 
     task = prepared(data_of(tmp_path), tmp_path, objective="pairwise")
     for row in range(5):
         assert task.train.lengths[row] == 2 * task.train.take(np.array([row])).lengths.max()
+
+
+def test_a_packed_file_unpacks_to_a_limited_multiple_of_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "queries.tsv.gz"
+    path.write_bytes(gzip.compress(b"q1\twhere was Ada born ?\n" * 1_000_000))
+    with pytest.raises(BertlineError, match=r"queries\.tsv\.gz unpacks to more than 100 times its size; if it is not"):
+        for _ in read_fields(path):
+            pass
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(BertlineError, match=r"queries\.tsv\.gz is damaged or truncated .*; get it again"):
+        list(read_fields(path))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.finetuning.prepared import IGNORED, prepare_task
-from bertline.finetuning.tables import read_examples, read_labels
+from bertline.finetuning.tables import read_columns, read_examples, read_labels
 from bertline.finetuning.tag_task import TaggedFile, read_conll, tag_inputs
 from bertline.finetuning.text_task import text_task_of
 from bertline.tasks.task import TextTask
@@ -350,3 +350,18 @@ def test_a_text_of_100_000_characters_is_truncated_and_reported(
     assert task.train.lengths.tolist() == [12, 3]
     told = "1 of 2 inputs are longer than max_sequence_length 12; their end is cut off"
     assert caplog.messages == [f"train: {told}", f"dev: {told}"]
+
+
+@pytest.mark.parametrize("cell", ["x" * 20, None, 1])
+def test_a_parquet_that_unpacks_to_very_much_is_refused(
+    tmp_path: Path, cell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertline.corpus.unpacking.ALWAYS_ALLOWED_BYTES", 1 << 16)
+    path = tmp_path / "bomb.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["x"] * 60_000, "label": [cell] * 60_000}), path)
+    assert path.stat().st_size < 5_000
+    with pytest.raises(
+        BertlineError, match=r"bomb\.parquet unpacks to more than 100 times its size; if it is not meant"
+    ):
+        for _ in read_columns(path, ["text", "label"]):
+            pass

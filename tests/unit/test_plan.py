@@ -398,6 +398,10 @@ def test_runs_that_start_from_each_other_are_refused() -> None:
             "corpora.books.urls: two files would be called 'a.txt'",
         ),
         (
+            {"corpora__books": {"source": "files", "urls": [{"url": "https://h/a.txt", "sha256": "0" * 64}]}},
+            "corpora.books.urls: the sha256 of 'a.txt' repeats '0'; put in the file's",
+        ),
+        (
             {"corpora__books": {"source": "files", "urls": [{"url": "https://h/a.txt"}]}},
             "corpora.books.urls.0: the key 'sha256' is missing",
         ),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +15,8 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,9 @@ from pyzstd import compress
 
 from bertline.console import BertlineError
 from bertline.planning import machine as machines
+from bertline.planning.corpora import expand
 from bertline.planning.machine import Machine, this_machine
+from bertline.planning.new_configuration import make_configuration
 from bertline.planning.own_files import Corpus
 from bertline.planning.own_table import describe_table
 from bertline.planning.own_text import OwnText, look_at
@@ -466,6 +472,100 @@ def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:
     }
 
 
+def test_a_file_whose_name_is_not_utf_8_is_one_line(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")).write_text("some words\n")
+    with pytest.raises(BertlineError, match=r"/caf\\udce9\.txt: its name is not UTF-8; rename it"):
+        look_at([str(tmp_path)], SCHEMA)
+    with pytest.raises(BertlineError, match=r"/caf\\udce9\.txt: its name is not UTF-8; rename it"):
+        expand([], "corpora.books.paths", [f"{tmp_path}/*.txt"])
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_a_table_of_arrow_without_rows_has_no_text(tmp_path: Path, kind: str) -> None:
+    new = pyarrow.ipc.new_stream if kind == "stream" else pyarrow.ipc.new_file
+    with pyarrow.OSFile(str(tmp_path / "a.arrow"), "wb") as file:
+        new(file, pyarrow.schema([("text", pyarrow.string())])).close()
+    with pytest.raises(BertlineError, match=r"a\.arrow has no column of text"):
+        look_at([str(tmp_path)], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"encoding": "nonsense"}, "the encoding 'nonsense' is unknown"),
+        ({"encoding": "base64"}, "the encoding 'base64' is unknown"),
+        ({"language": "../../x"}, r"LANGUAGE=\.\./\.\./x: give a code of two or three letters"),
+    ],
+)
+def test_an_encoding_or_a_language_that_is_none_is_one_line(
+    tmp_path: Path, given: dict[str, str], message: str
+) -> None:
+    settings: dict[str, Any] = {"language": None, "encoding": "utf-8", **given}
+    with pytest.raises(BertlineError, match=message):
+        make_configuration(
+            [str(tmp_path)],
+            tmp_path / "mine.yaml",
+            this_machine(0),
+            schema=ROOT / "config/config.schema.yaml",
+            models=tmp_path,
+            seconds=None,
+            column=None,
+            table=(),
+            time_steps=lambda *_: {},
+            **settings,
+        )
+
+
+GOOD = "".join(f'{{"text": "a text of number {n} here", "label": "{"ab"[n % 2]}"}}\n' for n in range(40))
+
+
+def test_all_rows_of_a_class_that_training_would_lack_are_trained_on(tmp_path: Path) -> None:
+    """And the same rows are on the same side, however often they stand there."""
+    rows = [{"text": f"some words of row {n // 2}", "label": "ab"[n % 2]} for n in range(80)]
+    # Of these rows the hash says that they are for the scores.
+    rare = next(
+        row
+        for row in ({"text": f"a rare one, {n}", "label": "rare"} for n in range(1000))
+        if hashlib.sha256(json.dumps(row).encode()).digest()[0] < 51
+    )
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, rare, rare]))
+    described = describe_table([str(tmp_path / "t.jsonl")], tmp_path / "out")
+    train, dev = (Path(described["settings"][part]).read_text() for part in ("train", "dev"))
+    assert (train.count("rare one"), dev.count("rare one")) == (2, 0)
+    assert len(train.splitlines()) + len(dev.splitlines()) == described["rows"] == 82
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["good.jsonl", "good.jsonl", "good.jsonl"], r"3 files; give one, or one for training and one to score"),
+        (["good.jsonl", "absent.jsonl"], r"absent\.jsonl does not exist"),
+        (["good.jsonl", "header.csv"], r"header\.csv has no rows; give rows to score on"),
+        (["good.jsonl", "other.csv"], r"other\.csv: line 1: no column 'text', found are words, label"),
+        (
+            ["good.jsonl", "class.csv"],
+            r"class\.csv: the label 'c' is not among those of .*good\.jsonl; add a row there",
+        ),
+    ],
+)
+def test_two_tables_that_do_not_go_together_are_one_line(tmp_path: Path, files: list[str], message: str) -> None:
+    (tmp_path / "good.jsonl").write_text(GOOD)
+    (tmp_path / "header.csv").write_text("text,label\n")
+    (tmp_path / "other.csv").write_text("words,label\nsome,a\n")
+    (tmp_path / "class.csv").write_text("text,label\nsome,a\nsome,c\n")
+    with pytest.raises(BertlineError, match=message):
+        describe_table([str(tmp_path / name) for name in files], tmp_path / "out")
+
+
+@pytest.mark.parametrize("label", [datetime(2026, 1, 1), b"a", Decimal("1.5"), {"a": 1}])
+def test_labels_of_a_kind_that_no_class_has_are_one_line(tmp_path: Path, label: object) -> None:
+    path = tmp_path / "t.parquet"
+    columns = {"text": [f"some words {number}" for number in range(40)], "label": [label] * 40}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    with pytest.raises(BertlineError, match=r"t\.parquet: row 1: column 'label': given .*, allowed is a class"):
+        describe_table([str(path)], tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -474,6 +574,32 @@ def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:
         ("a.csv", "x,y\n1,2\n", r"no column of labels among x, y; name one 'label'"),
         ("a.csv", "label\n" + "a\nb\n" * 40, "no column of texts besides 'label'; add one"),
         ("a.csv", "text,label\nsome text,a\n", r"has 1 rows; 20 or more are needed"),
+        ("a.jsonl", "[1, 2]\n" * 30, r"a\.jsonl: line 1: no JSON object"),
+        ("a.jsonl", GOOD + "3\n", r"a\.jsonl: line 41: no JSON object"),
+        ("a.jsonl", GOOD + '{"text": "no label"}\n', r"a\.jsonl: line 41: no column 'label'"),
+        ("a.jsonl", GOOD + '{"text": "\\ud800", "label": "a"}\n', r"a\.jsonl: line 41: not JSON"),
+        ("a.jsonl", GOOD + "[" * 100_000 + "\n", r"a\.jsonl: line 41: not JSON \(too many levels\)"),
+        ("a.jsonl", GOOD + '{"text": 5, "label": "a"}\n', r"line 41: column 'text': given 5, allowed is text"),
+        (
+            "a.jsonl",
+            GOOD + '{"text": "x", "label": null}\n',
+            r"line 41: column 'label': given None, allowed is a class",
+        ),
+        ("a.jsonl", GOOD.replace('"a"', "null").replace('"b"', "null"), r"column 'label': given None"),
+        ("a.jsonl", GOOD.replace('"a"', "NaN").replace('"b"', "NaN"), r"column 'label': given nan"),
+        ("a.jsonl", GOOD.replace('"a"', '["a"]').replace('"b"', "[]"), r"column 'label': given \['a'\]"),
+        ("a.jsonl", GOOD.replace('"a"', '"b"'), r"all labels in 'label' are 'b'; give rows of two classes or more"),
+        ("a.jsonl", "", r"a\.jsonl has no rows; give a table"),
+        ("a.csv", "", r"a\.csv has no rows; give a table"),
+        ("a.csv", "text,label\n" + "a nice text\n" * 40, r"line 2: no column 'label', it has 1 of 2"),
+        ("a.csv", "text,label\n" + "a nice text,a,more\n" * 40, r"line 2: too many columns, it has 3 of 2"),
+        (
+            "a.csv",
+            "".join(f"some words {n},{'ab'[n % 2]}\n" for n in range(40)),
+            r"'a' is the name of a column and one",
+        ),
+        ("a.csv", "text,label\n" + "the same text,a\nthe other text,b\n" * 40, r"rows are all alike and cannot be"),
+        ("a.parquet", "PAR1 this is not", r"a\.parquet is damaged or truncated"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_one_line(tmp_path: Path, name: str, content: str | None, message: str) -> None:

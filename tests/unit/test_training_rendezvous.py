@@ -6,16 +6,21 @@ import json
 import logging
 import os
 import pickle
+import socket
 import sys
 from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 from synthetic_dataset import recipe, write_dataset
 from training_processes import CONTEXT, free_port, run_rank, set_environment
+
+from bertline.console import BertlineError
+from bertline.training.distributed import rendezvous
 
 LOOPBACK = {"127.0.0.1", "::1"}
 OWN_ADDRESS = next(
@@ -81,9 +86,37 @@ def test_processes_of_several_nodes_listen_on_the_interface_of_the_node_s_addres
     assert [one["listens"] for one in found] == [[OWN_ADDRESS], [OWN_ADDRESS]]
 
 
-def test_a_name_that_is_loopback_here_is_listened_for_on_all_interfaces(tmp_path: Path) -> None:
-    join(tmp_path, 2, lambda _: {"MASTER_ADDR": "localhost", "LOCAL_WORLD_SIZE": "1"})
-    assert "localhost is a loopback address here: the job listens on all interfaces" in (tmp_path / "log0").read_text()
+@pytest.mark.skipif(OWN_ADDRESS is None, reason="this machine has no interface besides the loopback one")
+def test_a_node_whose_own_name_is_a_loopback_address_listens_where_other_nodes_reach_it(tmp_path: Path) -> None:
+    interface = next(
+        name for name, found in psutil.net_if_addrs().items() if any(one.address == OWN_ADDRESS for one in found)
+    )
+    given = {"MASTER_ADDR": "localhost", "LOCAL_WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": interface}
+    found = join(tmp_path, 2, lambda _: given)
+    assert [one["listens"] for one in found] == [[OWN_ADDRESS], [OWN_ADDRESS]]
+    said = f"localhost is a loopback address here: the job listens on {OWN_ADDRESS} (GLOO_SOCKET_IFNAME chooses)"
+    assert said in (tmp_path / "log0").read_text()
+
+
+def test_which_address_other_nodes_reach_is_asked_for_if_it_cannot_be_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def address(number: str) -> Any:
+        return [SimpleNamespace(address=number, family=socket.AF_INET)]
+
+    interfaces = {"lo": address("127.0.0.1"), "a": address("10.0.0.1"), "b": address("10.1.0.1")}
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: interfaces)
+    monkeypatch.setattr(rendezvous, "_own_address", lambda *_: None)
+    for name in rendezvous.INTERFACES:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(BertlineError, match=r"MASTER_ADDR=localhost is a loopback .*; set GLOO_SOCKET_IFNAME to the"):
+        rendezvous._address_for_all("localhost", 29500)
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "b")
+    assert rendezvous._address_for_all("localhost", 29500) == "10.1.0.1"
+    monkeypatch.delenv("NCCL_SOCKET_IFNAME")
+    del interfaces["b"]
+    assert rendezvous._address_for_all("localhost", 29500) == "10.0.0.1"
+    del interfaces["a"]
+    assert rendezvous._address_for_all("localhost", 29500) == "localhost"
+    assert rendezvous._address_for_all("127.0.0.1", 29500) == "127.0.0.1"
 
 
 def test_a_process_without_the_job_s_token_is_not_let_in(tmp_path: Path) -> None:

@@ -76,30 +76,104 @@ def renamed(config: dict[str, Any], keys: tuple[Any, ...], given: str) -> dict[s
     return changed
 
 
-SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
-RUNS = 300 * TIMES
+def texts_of_schema(schema: Any, root: Any, *keys: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys that lead to each text that the schema leaves open; NAME_OF_ONES_OWN stands for a name."""
+    if "$ref" in schema:
+        yield from texts_of_schema(root["$defs"][schema["$ref"].rpartition("/")[2]], root, *keys)
+    kinds = schema.get("type", [])
+    if "string" in ([kinds] if isinstance(kinds, str) else kinds) and "enum" not in schema:
+        yield keys
+    inner = [(key, part) for key, part in schema.get("properties", {}).items()]
+    inner += [(NAME_OF_ONES_OWN, schema.get("additionalProperties")), (0, schema.get("items"))]
+    for key, part in ((key, part) for key, part in inner if isinstance(part, dict)):
+        yield from texts_of_schema(part, root, *keys, key)
+    for way in {"then", "else"} & schema.keys():
+        yield from texts_of_schema(schema[way], root, *keys)
+
+
+NAME_OF_ONES_OWN = "*"
+
+
+def depth_of(config: Any, keys: tuple[Any, ...]) -> int:
+    """How many of the keys a configuration has."""
+    for number, key in enumerate(keys):
+        if isinstance(config, list) and config and key == 0:
+            config = config[0]
+        elif isinstance(config, dict) and config and key == NAME_OF_ONES_OWN:
+            return number + 1 + max(depth_of(part, keys[number + 1 :]) for part in config.values())
+        elif isinstance(config, dict) and key in config:
+            config = config[key]
+        else:
+            return number
+    return len(keys)
+
+
+def put(config: Any, keys: tuple[Any, ...], given: str) -> Any:
+    """Return a configuration with the value at these keys, which are made where it has none."""
+    if not keys:
+        return given
+    key, *others = keys
+    if key == 0:
+        return [put(config[0] if isinstance(config, list) and config else None, tuple(others), given)]
+    config = dict(config) if isinstance(config, dict) else {}
+    if key == NAME_OF_ONES_OWN:
+        key = max(config, key=lambda name: depth_of(config[name], tuple(others)), default="mine")
+    return config | {key: put(config.get(key), tuple(others), given)}
+
+
+SHIPPED = {
+    path.name: yaml.safe_load(path.read_text())
+    for path in sorted((ROOT / "config").glob("*.yaml"))
+    if "schema" not in path.name
+}
+PLACES = [(name, keys) for name, config in SHIPPED.items() for keys in paths_of(config)]
+SCHEMA = yaml.safe_load((ROOT / "config/config.schema.yaml").read_text())
+TEXTS = sorted(set(texts_of_schema(SCHEMA, SCHEMA)), key=str)
+
+
+def assert_planned_or_refused(config: dict[str, Any], what: Any) -> bool:
+    """Assert that a configuration is planned or refused in one line; return whether it is planned."""
+    try:
+        make_plan(config, "config/config.schema.yaml", "config/models")
+    except BertlineError as error:
+        message = str(error)
+        assert message.isprintable(), (what, message)
+        assert len(message) < 1000, (what, message)
+        return False
+    return True
 
 
 @pytest.mark.fault(row="configurations")
 def test_every_text_of_a_shipped_configuration_may_be_hostile(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, record_property: Any
 ) -> None:
-    """Some hundreds, drawn at random: planned as text, or refused in one line."""
+    """In each place a value or a name drawn at random: planned as text, or refused in one line."""
     monkeypatch.chdir(copy_workflow(tmp_path / "project"))
-    configs = {path.name: yaml.safe_load(path.read_text()) for path in SHIPPED if "schema" not in path.name}
-    places = [(name, keys) for name, config in configs.items() for keys in paths_of(config)]
     draw = drawing("hostile values")
-    for name, keys in draw.choices(places, k=RUNS):
+    for name, keys in PLACES * TIMES:
         given = draw.choice([*HOSTILE, f"{keys[-1]}\n"])
-        changed = with_value(configs[name], keys, given) if draw.random() < 0.7 else renamed(configs[name], keys, given)
-        try:
-            make_plan(changed, "config/config.schema.yaml", "config/models")
-        except BertlineError as error:
-            message = str(error)
-            assert message.isprintable(), (name, keys, given, message)
-            assert len(message) < 1000, (name, keys, given, message)
+        change = with_value if draw.random() < 0.7 else renamed
+        assert_planned_or_refused(change(SHIPPED[name], keys, given), (name, keys, given))
     assert not list(tmp_path.rglob("X"))
-    record_property("faults", RUNS)
+    record_property("faults", len(PLACES) * TIMES)
+
+
+@pytest.mark.fault(row="configurations")
+@pytest.mark.slow
+def test_every_text_that_the_schema_allows_may_be_hostile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, record_property: Any
+) -> None:
+    """Also the keys that no shipped configuration has, in the one that has the most around them."""
+    monkeypatch.chdir(copy_workflow(tmp_path / "project"))
+    draw, planned = drawing("hostile texts of the schema"), 0
+    for keys in TEXTS * TIMES:
+        base = max(SHIPPED.values(), key=lambda config: depth_of(config, keys))
+        for given in draw.sample(HOSTILE, 2):
+            planned += assert_planned_or_refused(put(base, keys, given), (keys, given))
+    assert len(TEXTS) > 60
+    assert planned > len(TEXTS) // 8
+    assert not list(tmp_path.rglob("X"))
+    record_property("faults", 2 * len(TEXTS) * TIMES)
 
 
 @pytest.mark.fault(row="configurations")

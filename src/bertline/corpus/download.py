@@ -39,6 +39,7 @@ MAX_WAIT_SECONDS = 600.0
 MAX_BYTES = 1 << 36  # of a file whose size is not known beforehand; MS MARCO's triples have 2 ** 34.7
 MAX_UNSTATED_BYTES = 1 << 32  # if the server does not state it, either
 MAX_ZIP_RATIO = 100  # of bytes unpacked to bytes packed; text reaches 10
+DIGITS = 15  # of a number in a header, at most
 # A busy or restarting server; any other status but success is final.
 _PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -113,6 +114,8 @@ def download(
             session.headers["Authorization"] = f"Bearer {token}"
         for source in sources:
             try:
+                if _is_url(source):
+                    _host_of(source)
                 obtain(session, source, part, expected)
             except SourceRefused as refusal:
                 answers.append(f"{name_of_mirror(source)}: {refusal}")
@@ -165,17 +168,35 @@ def http_session(contact: str | None) -> requests.Session:
 
 def name_of_mirror(source: str) -> str:
     """Return the host of a URL, or the path."""
-    return urlsplit(without_credentials(source)).netloc if _is_url(source) else source
+    if not _is_url(source):
+        return source
+    try:
+        return _host_of(source)
+    except SourceRefused:
+        return "an address"  # any part of it may be a password
 
 
 def _is_url(source: str) -> bool:
-    return source.startswith(("http://", "https://"))
+    return source.lower().startswith(("http://", "https://"))
+
+
+def _host_of(url: str) -> str:
+    """Return the host and port of a URL. Raises SourceRefused for what is none, without quoting it."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        host.removesuffix(".").encode("idna")  # empty and too long names
+    except ValueError:
+        host, port = "", None
+    if not host or re.search(r"[\s\\]", url) or not url.isprintable():
+        raise SourceRefused("is not a URL; percent-encode what is special in its path, name and password")
+    return host if port is None else f"{host}:{port}"
 
 
 def obtain(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
     """Download `part` from one source and verify it; a wrong file is deleted. Raises SourceRefused."""
     was_there = part.exists()
-    if source.startswith("http://") and not expected.has_checksum:
+    if source.lower().startswith("http://") and not expected.has_checksum:
         logger.warning("%s: neither https nor a checksum protects this file", without_credentials(source))
     while True:
         if _is_url(source):
@@ -253,32 +274,39 @@ def _fetch_once(session: requests.Session, source: str, part: Path, expected: Ex
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         with session.get(source, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
             _check_way(response, expected)
-            is_continuation = _is_continuation(response, part, offset)
+            is_continuation = _is_continuation(response, part, offset, expected)
             if is_continuation or response.status_code == requests.codes.ok:
                 start = offset if is_continuation else 0  # a server may ignore Range and send everything
-                length = response.headers.get("Content-Length", "")
-                total = start + int(length) if length.isdigit() else None
+                length = _number_in(response.headers.get("Content-Length", ""))
+                total = None if length is None else start + length
                 most = expected.max_size if total is not None else min(expected.max_size, MAX_UNSTATED_BYTES)
                 response.raw.headers.pop("Content-Encoding", None)  # so that the body is not decoded
                 body = response.iter_content(PIECE_BYTES)
                 _write(body, part, "ab" if start else "wb", total, expected.size or most)
     except requests.RequestException as error:
-        if isinstance(error, ValueError):  # not a URL, not a header
-            raise SourceRefused(str(error)) from None
+        if isinstance(error, ValueError):  # not a URL, not a header; the text may quote a password
+            raise SourceRefused(f"cannot be asked ({type(error).__name__}), or redirects to what is no URL") from None
         name = type(error).__name__
         raise _Interrupted(f"connection lost after {_size(part)} bytes ({name})") from None
+    except ValueError as error:  # of urllib3, for some redirects
+        raise SourceRefused(f"redirects to what is no URL ({type(error).__name__})") from None
     if expected.size is not None and _size(part) < expected.size:
         raise _Interrupted(f"connection lost after {_size(part)} of {expected.size} bytes")
 
 
-def _is_continuation(response: requests.Response, part: Path, offset: int) -> bool:
+def _is_continuation(response: requests.Response, part: Path, offset: int, expected: Expected) -> bool:
     """Return whether the response's body continues at `offset`. Raises for every response without a usable body."""
     status = response.status_code
     stated = response.headers.get("Content-Range", "")
     if status == requests.codes.ok:
         return False
-    if status == requests.codes.partial_content and stated.startswith(f"bytes {offset}-"):
-        return True
+    if status == requests.codes.partial_content:
+        sent = re.fullmatch(rf"bytes {offset}-([0-9]{{1,{DIGITS}}})/([0-9]{{1,{DIGITS}}})", stated)
+        # With a size, the rest is asked for; without one, the end of an answer is taken for that of the file.
+        if sent is None and expected.size is not None and stated.startswith(f"bytes {offset}-"):
+            return True
+        if sent and (expected.size is not None or int(sent[1]) + 1 == int(sent[2])):
+            return True
     if status in (requests.codes.partial_content, requests.codes.requested_range_not_satisfiable):
         if re.fullmatch(rf"bytes \*/{offset}", stated):
             return False  # nothing is missing
@@ -318,12 +346,16 @@ def _write(pieces: Iterator[bytes], part: Path, mode: str, size: int | None, mos
 
 def _retry_after(header: str) -> float:
     """Return the seconds to wait by a Retry-After header, which is a number or a date; 0 if it is neither."""
-    if header.isdigit():
-        return float(header)
+    if (seconds := _number_in(header)) is not None:
+        return float(seconds)
     try:
         return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return 0.0
+
+
+def _number_in(header: str) -> int | None:
+    return int(header) if re.fullmatch(rf"[0-9]{{1,{DIGITS}}}", header) else None
 
 
 def _size(path: Path) -> int:

@@ -19,6 +19,7 @@ from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents, tidy
 from bertline.corpus.ngrams import in_groups, ngram_hashes, ngram_hashes_of
 from bertline.corpus.tables import arrow_errors, csv_cells, json_objects
+from bertline.corpus.unpacking import as_damage_error
 from bertline.files import Json, Recipe, read_json, read_text, write_atomically, write_json
 
 NGRAM_WORDS = 13
@@ -108,8 +109,11 @@ def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) 
             each overlapping document its `document` (number in the part, from 0), `id`, and `shared` (set -> how many
             of the document's sequences).
     """
-    with np.load(ngrams, allow_pickle=False) as arrays:
-        names, hashes, sets = arrays["names"].tolist(), arrays["hashes"], arrays["sets"]
+    try:
+        with as_damage_error(str(ngrams)), np.load(ngrams, allow_pickle=False) as arrays:
+            names, hashes, sets = arrays["names"].tolist(), arrays["hashes"], arrays["sets"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # an array alone; other arrays; a pickle
+        raise BertlineError(f"{ngrams} is not the output of collect_ngrams ({error}); make it again") from None
     overlaps, number = [], 0
     shown = progress(read_documents(documents), description="overlap", unit="documents")
     for group in in_groups(shown, lambda document: len(document["text"])):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -22,6 +23,7 @@ from bertline.corpus.unpacking import Allowance, name_without_compression, open_
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".arrow")
 MAX_ROW_LENGTH = 1 << 25  # characters; a row is read as a whole
 ROWS_AT_ONCE = 64
+USUAL_RATIO = 20  # of bytes unpacked to bytes packed, at most, in a Parquet file of texts
 
 Row = dict[str, Any]
 
@@ -171,12 +173,20 @@ def csv_cells(
 
 
 def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[Row]:
-    batches = _parquet_batches if path.suffix == ".parquet" else _ipc_batches
+    batches = parquet_batches if path.suffix == ".parquet" else _ipc_batches
     with arrow_errors(path):
-        for batch in batches(path, columns):
+        for batch in batches(path, columns.names, lambda found: check_columns(found, columns, str(path)), allowance):
             for row in batch.to_pylist():
                 allowance.take(sum(len(value) for value in row.values() if isinstance(value, str)))
                 yield row
+
+
+def first_rows(path: Path, allowance: Allowance) -> list[Row]:
+    """Return some rows, with all columns, of the beginning of a Parquet or Arrow file."""
+    batches = parquet_batches if path.suffix == ".parquet" else _ipc_batches
+    with arrow_errors(path):
+        batch = next(batches(path, None, lambda found: None, allowance), None)
+        return batch.to_pylist() if batch is not None else []
 
 
 @contextmanager
@@ -185,25 +195,56 @@ def arrow_errors(path: Path | str) -> Iterator[None]:
     try:
         yield
     # Its text may not be UTF-8, and its times may be none that Python has.
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError, struct.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = str(error).strip().partition("\n")[0]
         raise BertlineError(f"{path} is damaged or truncated ({reason}); replace it") from None
 
 
-def _parquet_batches(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
+Check = Callable[[list[str]], None]  # of the names of all columns
+
+
+def parquet_batches(
+    path: Path, names: Sequence[str] | None, check: Check, allowance: Allowance
+) -> Iterator[pa.RecordBatch]:
+    """Yield a Parquet file's columns `names`, or all, at most ROWS_AT_ONCE rows at a time.
+
+    Raises BertlineError for a part that is larger than `allowance` has left: before it is unpacked, by the sizes that
+    the file states, and then by what it is. Wrap it in `arrow_errors`.
+    """
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        check_columns(file.schema_arrow.names, columns, str(path))
-        count = 0
-        for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns.names, use_threads=False):
+        check(file.schema_arrow.names)
+        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        count, rows = 0, ROWS_AT_ONCE
+        for group in groups:
+            chunks = [group.column(number) for number in range(group.num_columns)]
+            chunks = [chunk for chunk in chunks if names is None or _is_of(chunk.path_in_schema, names)]
+            unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
+            _check_fits(allowance, unpacked)
+            if unpacked > USUAL_RATIO * sum(chunk.total_compressed_size for chunk in chunks):
+                rows = 1  # a text of a dictionary may stand in all rows, each time at its length
+        for batch in file.iter_batches(batch_size=rows, columns=names and list(names), use_threads=False):
+            _check_fits(allowance, batch.nbytes)
             count += batch.num_rows
             yield batch
         if count != file.metadata.num_rows:
             raise pa.ArrowInvalid(f"{count} rows instead of {file.metadata.num_rows}")
 
 
-def _ipc_batches(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
+def _is_of(path_in_schema: str, names: Sequence[str]) -> bool:
+    return any(f"{path_in_schema}.".startswith(f"{name}.") for name in names)
+
+
+def _check_fits(allowance: Allowance, size: int) -> None:
+    """Refuse what the allowance has no room for, without taking it: its texts are counted as they are read."""
+    if size > max(allowance.left, allowance.path.stat().st_size):
+        allowance.take(size)
+
+
+def _ipc_batches(
+    path: Path, names: Sequence[str] | None, check: Check, allowance: Allowance
+) -> Iterator[pa.RecordBatch]:
     with pa.OSFile(str(path), "rb") as file:
         is_file = file.read(6) == b"ARROW1"  # the two forms: a file with a footer, or a stream with an end mark
         file.seek(max(0, file.size() - 8))
@@ -215,11 +256,60 @@ def _ipc_batches(path: Path, columns: Columns) -> Iterator[pa.RecordBatch]:
             batches: Iterable[pa.RecordBatch] = map(reader.get_batch, range(reader.num_record_batches))
         else:
             batches = reader = pa.ipc.open_stream(file)
-        check_columns(reader.schema.names, columns, str(path))
+        check(reader.schema.names)
+        for size in ipc_sizes(path):
+            _check_fits(allowance, size)
         for batch in batches:
+            _check_fits(allowance, batch.nbytes)
             batch.validate(full=True)
-            wanted = batch.select(columns.names)
+            wanted = batch if names is None else batch.select(list(names))
             for start in range(0, wanted.num_rows, ROWS_AT_ONCE):
                 yield wanted.slice(start, ROWS_AT_ONCE)
         if not is_file and file.tell() != file.size():
             raise pa.ArrowInvalid(f"an end mark is at byte {file.tell()} of {file.size()}")
+
+
+def ipc_sizes(path: Path) -> Iterator[int]:
+    """Yield how many bytes each message of an Arrow file unpacks to, as it states, 0 if it is not packed.
+
+    A packed buffer begins with its size, https://arrow.apache.org/docs/format/Columnar.html#compression.
+    """
+    with pa.memory_map(str(path)) as file:
+        file.seek(8 if file.read(6) == b"ARROW1" else 0)
+        for message in pa.ipc.MessageReader.open_stream(file):
+            metadata, body = message.metadata.to_pybytes(), memoryview(message.body or b"")
+            size = 0
+            for offset, length in _packed_buffers(metadata):
+                stated = int.from_bytes(body[offset : offset + 8], "little", signed=True) if length >= 8 else 0
+                size += max(stated, length)
+            yield size
+
+
+def _packed_buffers(metadata: bytes) -> Iterator[tuple[int, int]]:
+    """Yield offset and length of a message's buffers if they are compressed: flatbuffers of format/Message.fbs."""
+    message = struct.unpack_from("<I", metadata)[0]
+    kind, header = _field(metadata, message, 1), _field(metadata, message, 2)
+    if not kind or not header or metadata[kind] not in (2, 3):  # a batch of a dictionary, or of records
+        return
+    table = header + struct.unpack_from("<I", metadata, header)[0]
+    if metadata[kind] == 2:
+        data = _field(metadata, table, 1)
+        if not data:
+            return
+        table = data + struct.unpack_from("<I", metadata, data)[0]
+    buffers = _field(metadata, table, 2)
+    if not buffers or not _field(metadata, table, 3):
+        return
+    vector = buffers + struct.unpack_from("<I", metadata, buffers)[0]
+    for number in range(struct.unpack_from("<I", metadata, vector)[0]):
+        yield struct.unpack_from("<qq", metadata, vector + 4 + 16 * number)
+
+
+def _field(metadata: bytes, table: int, number: int) -> int:
+    """Return where a field of a flatbuffers table stands, 0 if it is absent."""
+    places = table - struct.unpack_from("<i", metadata, table)[0]
+    place = 4 + 2 * number
+    if place >= struct.unpack_from("<H", metadata, places)[0]:
+        return 0
+    offset = struct.unpack_from("<H", metadata, places + place)[0]
+    return table + offset if offset else 0

@@ -32,6 +32,7 @@ from bertline.corpus.documents import tidy
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 WEB_PAGES = (".html", ".htm", ".xhtml")
 TEXTS = (".txt", *WEB_PAGES)  # members of archives that are read
+UNPACK_RATIO = 100.0  # of files for which a configuration sets none
 ALWAYS_ALLOWED_BYTES = 1 << 24  # small files that compress very well are harmless
 MAX_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
 MAX_ZIP_END_BYTES = 22 + 0xFFFF  # with its comment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.corpus.download import Expected, SourceRefused, download, http_session, name_of_mirror, obtain
 from bertline.corpus.dump_files import natural_order
-from bertline.files import Json, read_json, write_json
+from bertline.files import Json, parse_json, read_json, write_json
 
 # Both contain the same pages; small or old dumps may have only the latter.
 JOBS = ("articlesmultistreamdump", "articlesdump")
@@ -72,7 +71,7 @@ def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json
         answer = Path(folder, "dumpstatus.json")
         try:
             obtain(session, location, answer, Expected(max_size=MAX_STATUS_BYTES))
-            return json.loads(answer.read_bytes())
+            return parse_json(answer.read_text(encoding="utf-8"))
         except SourceRefused as refusal:
             raise SourceRefused(f"{refusal} ({wiki}/{dump}/dumpstatus.json)") from None
         except ValueError:

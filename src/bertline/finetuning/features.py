@@ -17,6 +17,8 @@ from bertline.console import BertlineError, progress
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, special_token_ids
 from bertline.finetuning.batches import evaluation_batches, pad
 from bertline.finetuning.feature_files import OUTPUTS, Pooling, open_feature_file
+from bertline.finetuning.prediction import check_vocabulary
+from bertline.finetuning.prediction_files import check_output
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.tables import read_lines, read_texts
 from bertline.finetuning.text_task import sequences_of_texts
@@ -61,10 +63,13 @@ def extract_features(
     """
     if output.suffix not in OUTPUTS:
         raise BertlineError(f"{output}: given '{output.suffix}', allowed are {', '.join(OUTPUTS)}")
+    check_output(output, inputs)
     device = device or torch.device("cpu")
     prepare_precision(precision, device)
     encoder, tokenizer = load_encoder_of(model, max_sequence_length, device)
     depth = len(encoder.layers)
+    if not layers:
+        raise BertlineError("layers: given none; name one or more, such as -1 for the last")
     if len(set(layers)) < len(layers):
         raise BertlineError(f"layers: given {', '.join(map(str, layers))}; name each once")
     if not 1 <= len(columns) <= 2:
@@ -149,7 +154,9 @@ def load_encoder_of(folder: Path, max_sequence_length: int, device: torch.device
         )
     network = architecture_of(config).task_network(config, "tokens", 2)  # an encoder without a pooler
     load_encoder(network, weights)
-    return network.encoder.to(device).eval(), read_tokenizer(find_tokenizer(folder))
+    tokenizer = read_tokenizer(find_tokenizer(folder))
+    check_vocabulary(folder, tokenizer, config.vocab_size)
+    return network.encoder.to(device).eval(), tokenizer
 
 
 def _read(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:

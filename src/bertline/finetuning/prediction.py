@@ -104,18 +104,30 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     if missing:
         raise BertlineError(f"{folder}/{paths.WEIGHTS} lacks {missing[0]}, which a {made} has; get it again")
     prepare_precision(precision, device)
+    tokenizer = read_tokenizer(find_tokenizer(folder))
+    check_vocabulary(folder, tokenizer, config.vocab_size)
     task = _read_task(folder / paths.FINETUNED_TASK)
     settings = {**SETTINGS, **task.get("settings", {})}
     settings["max_sequence_length"] = min(settings["max_sequence_length"], config.max_position_embeddings)
     has_classes = head != "answer" and not (head == "sequence" and outputs == 1)
     return FinetunedModel(
         network.to(device).eval(),
-        read_tokenizer(find_tokenizer(folder)),
+        tokenizer,
         tuple(str(names.get(str(index), index)) for index in range(outputs)) if has_classes else (),
         settings,
         task,
         precision,
     )
+
+
+def check_vocabulary(folder: Path, tokenizer: Tokenizer, size: int) -> None:
+    """Raise BertlineError for a tokenizer with ids that the network in the folder has no embeddings for."""
+    entry, largest = max(tokenizer.get_vocab().items(), key=lambda pair: pair[1])
+    if largest >= size:
+        raise BertlineError(
+            f"{find_tokenizer(folder)}: its '{entry}' has the id {largest}, but the network has {size} tokens; "
+            "put the tokenizer there that it was trained with"
+        )
 
 
 def _read_task(path: Path) -> Json:
@@ -126,9 +138,15 @@ def _read_task(path: Path) -> Json:
         not all(isinstance(part, dict) for part in parts)
         or not isinstance(task.get("task", ""), str)
         or not all(type(parts[1].get(key, 1)) is int and parts[1].get(key, 1) > 0 for key in SETTINGS)
+        or not _are_texts(parts[2].get("texts", ["text"]))
+        or not isinstance(task.get("null_threshold", 0.0), int | float | None)
     ):
         raise BertlineError(f"{path} is not the description of a fine-tuned model; get it again, or delete it")
     return dict(task)
+
+
+def _are_texts(given: object) -> bool:
+    return isinstance(given, list) and 1 <= len(given) <= 2 and all(isinstance(one, str) for one in given)
 
 
 def classify(model: FinetunedModel, texts: Sequence[Sequence[str]]) -> np.ndarray:

@@ -51,6 +51,7 @@ def predict_files(
     Returns the number of predictions. Raises BertlineError for a bad file, or a suffix or an option that the model does
     not support.
     """
+    check_output(output, inputs)
     allowed = OUTPUTS[model.head]
     if output.suffix not in allowed:
         raise BertlineError(f"{output}: given '{output.suffix}', allowed for this model are {', '.join(allowed)}")
@@ -76,6 +77,13 @@ def predict_files(
     return done
 
 
+def check_output(output: Path, inputs: Sequence[Path]) -> None:
+    """Raise BertlineError for an output that would replace an input."""
+    for path in inputs:
+        if output.exists() and path.exists() and output.samefile(path):
+            raise BertlineError(f"{output} is one of the inputs and would be overwritten; give another output")
+
+
 def check_number_of_texts(model: FinetunedModel, number: int) -> None:
     """Raise BertlineError if inputs of one text are given to a model for pairs, or pairs to one for single texts.
 
@@ -86,6 +94,8 @@ def check_number_of_texts(model: FinetunedModel, number: int) -> None:
             "the model ranks passages for queries; use workflow/scripts/rank.py, or give `predict` a collection, "
             "queries and candidates"
         )
+    if not 1 <= number <= 2:
+        raise BertlineError(f"columns: given {number}; this model needs one, of the text, or two, of a pair")
     if model.task and number != len(model.columns):
         wanted = "pairs: two columns, or --text and --text-pair" if len(model.columns) > 1 else "single texts"
         raise BertlineError(f"the model was trained on {wanted}; given {'two texts' if number > 1 else 'one text'}")

@@ -12,16 +12,18 @@ import csv
 import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.files import parse_json
+from bertline.files import Json, parse_json
 from bertline.tasks.task import TextTask
 
 MAX_CELL_LENGTH = 2**31 - 1  # a cell may contain a whole book; the csv module's default limit is 128 KiB
+BYTES_OF_CELL = 8  # of a number, or of nothing, where unpacked bytes are counted
 MAX_NUMBER = float(np.finfo(np.float32).max)
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 
@@ -102,6 +104,49 @@ def read_labels(path: Path | str, column: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def read_labelled(
+    path: Path, texts: Sequence[str], label: str, *, is_regression: bool
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the name of each row's class, empty for a number, and its cells: the texts, then the label.
+
+    Raises BertlineError as `read_examples` does, for a row without a text or a label, too.
+    """
+    task = TextTask(title="", texts=tuple(texts), label=label)
+    for where, cells in read_columns(path, [*texts, label]):
+        if cells is None:
+            continue
+        for column, cell in zip(texts, cells, strict=False):
+            _text(cell, f"{where}: column '{column}'")
+        place = f"{where}: column '{label}'"
+        if is_regression:
+            number, cell = _target(cells[-1], task, place), cells[-1]
+            yield "", (*cells[:-1], cell if isinstance(cell, str | int | float) else number)
+        else:
+            yield _class(cells[-1], place), tuple(cells)
+
+
+def read_records(path: Path) -> Iterator[tuple[str, Json]]:
+    """Yield the place of each row, for messages, and all of its cells by their columns. Raises BertlineError."""
+    if path.suffix == ".jsonl":
+        yield from _json_records(path)
+        return
+    names = [name for name in _column_names(path) if name]  # a trailing comma makes a column without a name
+    for where, cells in read_columns(path, names):
+        if cells is not None:
+            yield where, dict(zip(names, cells, strict=True))
+
+
+def _column_names(path: Path) -> list[str]:
+    if path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        from bertline.corpus.tables import arrow_errors
+
+        with arrow_errors(path), pyarrow.parquet.ParquetFile(path) as file:
+            return list(file.schema_arrow.names)
+    return next(_delimited_rows(path), (1, []))[1]
+
+
 def read_columns(
     path: Path, columns: Sequence[str], *, header: Sequence[str] = (), skips_broken_rows: bool = False
 ) -> Iterator[Cells]:
@@ -119,8 +164,13 @@ def read_columns(
     elif path.suffix == ".parquet":
         yield from _read_parquet(path, columns)
     else:
-        rows = _csv_rows(path) if path.suffix == ".csv" else ((n, line.split("\t")) for n, line in read_lines(path))
-        yield from _select(path, rows, columns, header, skips_broken_rows)
+        yield from _select(path, _delimited_rows(path), columns, header, skips_broken_rows)
+
+
+def _delimited_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    if path.suffix == ".csv":
+        return _csv_rows(path)
+    return ((number, line.split("\t")) for number, line in read_lines(path))
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -178,6 +228,12 @@ def _select(
 
 
 def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
+    for where, record in _json_records(path):
+        _check_columns(where, columns, list(record))
+        yield where, [record[column] for column in columns]
+
+
+def _json_records(path: Path) -> Iterator[tuple[str, Json]]:
     for number, line in read_lines(path):
         where = f"{path}: line {number}"
         try:
@@ -186,24 +242,23 @@ def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
             raise BertlineError(f"{where}: not JSON ({error}); correct the line") from None
         if not isinstance(record, dict):
             raise BertlineError(f"{where}: no JSON object; correct the line")
-        _check_columns(where, columns, list(record))
-        yield where, [record[column] for column in columns]
+        yield where, record
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
-    import pyarrow
-    import pyarrow.parquet
+    from bertline.corpus.tables import arrow_errors, parquet_batches
+    from bertline.corpus.unpacking import UNPACK_RATIO, Allowance
 
-    from bertline.corpus.tables import arrow_errors
-
-    with arrow_errors(path), pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        _check_columns(str(path), columns, file.schema_arrow.names)
-        records = (record for batch in file.iter_batches(columns=list(columns)) for record in batch.to_pylist())
-        number = 0
-        for number, record in enumerate(records, start=1):
-            yield f"{path}: row {number}", [record[column] for column in columns]
-        if number != file.metadata.num_rows:
-            raise pyarrow.ArrowInvalid(f"{number} rows instead of {file.metadata.num_rows}")
+    allowance = Allowance(path, UNPACK_RATIO, advice="if it is not meant to harm, convert it to .jsonl")
+    number = 0
+    with arrow_errors(path):
+        check = partial(_check_columns, str(path), columns)
+        for batch in parquet_batches(path, list(columns), check, allowance):
+            for record in batch.to_pylist():
+                number += 1
+                cells = [record[column] for column in columns]
+                allowance.take(sum(len(cell) if isinstance(cell, str) else BYTES_OF_CELL for cell in cells))
+                yield f"{path}: row {number}", cells
 
 
 def _check_columns(where: str, columns: Sequence[str], header: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 import shlex
 from collections.abc import Iterator
 from itertools import takewhile
@@ -11,7 +12,7 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.corpus.books import read_checksums
 from bertline.corpus.dump_files import check_name, is_multistream, natural_order
-from bertline.files import Json, digest_of_files
+from bertline.files import Json, check_is_utf8, digest_of_files
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.results import paths
 from bertline.settings.configuration import definition, strip_defaults
@@ -142,6 +143,11 @@ def _files_to_download(name: str, urls: list[Json], downloads: dict[str, Json]) 
             )
         found[file] = source["sha256"]
         downloads[paths.TEXT_FILE.format(sha256=source["sha256"], file=file)] = source
+    for file, digest in found.items():
+        if repeated := re.search(r"(.{1,3}?)\1{20}", digest):  # Snakemake takes it for an endless loop
+            raise BertlineError(
+                f"configuration: corpora.{name}.urls: the sha256 of '{file}' repeats '{repeated[1]}'; put in the file's"
+            )
     return dict(sorted(found.items()))
 
 
@@ -206,6 +212,8 @@ def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
             if Path(pattern).is_dir():
                 todo = f"it is a folder: name its files, such as '{pattern}/*'"
             problems.append(f"configuration: {key}: no file matches '{pattern}'; {todo}")
+        for path in found:
+            check_is_utf8(path)
         files += map(Path, found)
     return files
 

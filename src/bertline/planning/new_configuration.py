@@ -68,6 +68,8 @@ def make_configuration(
     Raises BertlineError if a text cannot be read, or if memory, disk or text are too small.
     """
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", output.stem).lstrip("_.-") or "mine"
+    if language is not None and not re.fullmatch("[a-z]{2,3}", language):
+        raise BertlineError(f"LANGUAGE={language}: give a code of two or three letters, such as de")
     found = look_at(texts, load_schema(schema), encoding=encoding, language=language, column=column)
     if found.characters < MIN_CHARACTERS:
         raise BertlineError(

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.corpus.encodings import Encodings, WrongEncoding, check_encoding, first_that_decodes, mark_of
-from bertline.corpus.unpacking import ARCHIVES, Allowance, as_damage_error, open_unpacked
+from bertline.corpus.unpacking import ARCHIVES, UNPACK_RATIO, Allowance, as_damage_error, open_unpacked
 
-UNPACK_RATIO = 100.0  # before there is a configuration that sets one
 FILES_TO_CHECK = 400
 NAMED = 3
 BEGINNING = 1 << 16

@@ -13,19 +13,17 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet
-
 from bertline.console import BertlineError
 from bertline.corpus import text_files
 from bertline.corpus.dump import DUMP_FILES
 from bertline.corpus.dump_files import natural_order
 from bertline.corpus.encodings import Encodings
 from bertline.corpus.plain_text import decoded_lines, looks_split
-from bertline.corpus.tables import TABLES, arrow_errors, csv_cells, json_objects
+from bertline.corpus.tables import TABLES, csv_cells, first_rows, json_objects
 from bertline.corpus.text_files import LINES_TO_JUDGE
 from bertline.corpus.unpacking import (
     ARCHIVES,
+    UNPACK_RATIO,
     WEB_PAGES,
     Allowance,
     as_damage_error,
@@ -35,8 +33,8 @@ from bertline.corpus.unpacking import (
     name_without_compression,
     open_unpacked,
 )
-from bertline.files import Json
-from bertline.planning.own_encoding import UNPACK_RATIO, refuse_nul
+from bertline.files import Json, check_is_utf8
+from bertline.planning.own_encoding import refuse_nul
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 WET_SUFFIXES = (".warc.wet", ".warc.wet.gz")
@@ -80,6 +78,7 @@ def corpora_of(given: Sequence[str]) -> tuple[list[Corpus], dict[str, int]]:
         if not path.exists():
             raise BertlineError(f"{path} does not exist; give a folder of texts or a file, as TEXT=folder")
         for file in _files_in(path):
+            check_is_utf8(str(file))
             if "{" in str(file) or "}" in str(file):
                 raise BertlineError(f"{file}: Snakemake takes braces for wildcards; rename it")
             kind, suffix = _kind_of(file, alone=path.is_file())
@@ -206,17 +205,8 @@ def _columns_of(file: Path, encoding: Encodings) -> tuple[list[str], dict[str, f
     """Return a table's columns, and the mean length of those that hold text."""
     name = name_without_compression(file.name)
     rows: list[Json] = []
-    if name.endswith(".parquet"):
-        with arrow_errors(file):
-            batch = next(pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=ROWS_TO_JUDGE), None)
-            rows = batch.to_pylist() if batch is not None else []
-    elif name.endswith(".arrow"):
-        with arrow_errors(file), file.open("rb") as opened:
-            is_file = opened.read(6) == b"ARROW1"
-            opened.seek(0)
-            batches = pa.ipc.open_file(opened) if is_file else pa.ipc.open_stream(opened)
-            first = batches.get_batch(0) if is_file else batches.read_next_batch()
-            rows = first.slice(0, ROWS_TO_JUDGE).to_pylist()
+    if name.endswith((".parquet", ".arrow")):
+        rows = first_rows(file, Allowance(file, UNPACK_RATIO))[:ROWS_TO_JUDGE]
     else:
         with _opened(file) as stream:
             if name.endswith(".csv"):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import pyarrow.parquet
+from typing import Any, TextIO
 
 from bertline.console import BertlineError
-from bertline.files import Json, write_text
-from bertline.finetuning.tables import SUFFIXES
+from bertline.files import Json, write_atomically
+from bertline.finetuning.tables import SUFFIXES, read_labelled, read_records
 
 DEV_SHARE, MIN_ROWS = 0.2, 20
 LABELS = ("label", "labels", "class", "category", "target", "tag", "stars", "rating", "score", "sentiment")
@@ -20,40 +19,72 @@ IDS = ("id", "index", "idx", "key")
 MAX_CLASSES = 50
 
 
+@dataclass
+class _Column:
+    """What the cells of a column are."""
+
+    length: int = 0  # of all texts together
+    numbers: int = 0
+    values: set[int] = field(default_factory=set)  # hashes of the different ones, MAX_CLASSES + 1 at most
+
+    def add(self, cell: Any) -> None:
+        self.length += len(cell) if isinstance(cell, str) else 0
+        self.numbers += _is_number(cell)
+        if len(self.values) <= MAX_CLASSES:
+            self.values.add(hash(str(cell)))
+
+
+@dataclass
+class _Table:
+    """A file, and the columns of it that were chosen."""
+
+    file: str
+    texts: list[str]
+    label: str
+    is_regression: bool
+
+    def rows(self) -> Iterator[tuple[str, Json]]:
+        """Yield the name of each row's class, empty for a number, and its cells. Raises BertlineError."""
+        for name, cells in read_labelled(Path(self.file), self.texts, self.label, is_regression=self.is_regression):
+            yield name, dict(zip((*self.texts, self.label), cells, strict=True))
+
+
 def describe_table(files: list[str], folder: Path) -> Json:
     """Describe a table for a configuration: its `name`, `settings`, and `reasons` for them.
 
-    A single file is divided: DEV_SHARE of its rows, chosen by a hash of their content, become the dev set. Both are
-    written as JSON Lines.
+    A single file is divided: DEV_SHARE of its rows, chosen by a hash of their content, become the dev set; but none of
+    a class that training would then lack. Both are written as JSON Lines. No row is kept in memory.
 
     Args:
         files: the table, or one for training and one for scores: .csv, .tsv, .jsonl, .parquet with named columns.
         folder: for the divided table.
 
-    Raises BertlineError for a file that is absent or of another form, and without a column of labels or texts.
+    Raises BertlineError for a file that is absent, damaged or of another form, without a column of labels or texts,
+    for a row without its text or its label, and for labels that are all the same.
     """
-    rows = _rows(Path(files[0]))
-    label = _label_of(rows, files[0])
-    texts = _texts_of(rows, label, files[0])
-    values = [row[label] for row in rows if row.get(label) not in (None, "")]
-    is_number = len(set(map(str, values))) > MAX_CLASSES and all(map(_is_number, values))
+    if len(files) > 2:
+        raise BertlineError(
+            f"TABLE={','.join(files)}: {len(files)} files; give one, or one for training and one to score"
+        )
+    columns, count = _look_at(files[0])
+    label = _label_of(columns, count, files[0])
+    texts = _texts_of(columns, count, label, files[0])
+    described = columns[label]
+    is_number = len(described.values) > MAX_CLASSES and described.numbers == count
+    if len(files) == 1 and count < MIN_ROWS:
+        raise BertlineError(f"{files[0]} has {count} rows; {MIN_ROWS} or more are needed to score on some")
+    table = _Table(files[0], texts, label, is_number)
     name = "".join(c if c.isascii() and c.isalnum() else "-" for c in Path(files[0]).name.partition(".")[0]).strip("-")
     name = name or "table"
+    found = f"more than {MAX_CLASSES}" if len(described.values) > MAX_CLASSES else f"{len(described.values)}"
+    reasons = {"label": f"{found} different values", "texts": "the columns with the longest texts"}
     train, dev = files[0], files[-1]
-    reasons = {"label": f"{len(set(map(str, values)))} different values", "texts": "the columns with the longest texts"}
     if len(files) == 1:
-        if len(rows) < MIN_ROWS:
-            raise BertlineError(f"{files[0]} has {len(rows)} rows; {MIN_ROWS} or more are needed to score on some")
         train, dev = (f"{folder.as_posix()}/{name}-{split}.jsonl" for split in ("train", "dev"))
-        divided: dict[str, list[str]] = {train: [], dev: []}
-        for row in rows:
-            line = json.dumps({key: row[key] for key in (*texts, label)}, ensure_ascii=False)
-            digest = hashlib.sha256(line.encode()).digest()
-            divided[dev if int.from_bytes(digest[:4]) < DEV_SHARE * 2**32 else train].append(line)
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, lines in divided.items():
-            write_text(Path(path), "".join(f"{line}\n" for line in lines))
-        reasons["dev"] = f"{len(divided[dev]):,} rows of {files[0]}, which training does not see"
+        scored = _divide(table, Path(train), Path(dev))
+        reasons["dev"] = f"{scored:,} rows of {files[0]}, which training does not see"
+    else:
+        _check_dev(table, files[1])
     settings = {
         "kind": "regression" if is_number else "classification",
         "train": train,
@@ -61,54 +92,104 @@ def describe_table(files: list[str], folder: Path) -> Json:
         "texts": texts,
         "label": label,
     }
-    return {"name": name, "settings": settings, "reasons": reasons, "rows": len(rows)}
+    return {"name": name, "settings": settings, "reasons": reasons, "rows": count}
 
 
-def _rows(path: Path) -> list[Json]:
+def _look_at(file: str) -> tuple[dict[str, _Column], int]:
+    """Return the columns of a table, by name, and the number of its rows."""
+    path = Path(file)
     if path.suffix not in SUFFIXES:
         raise BertlineError(f"TABLE={path}: given '{path.suffix}', allowed are {', '.join(SUFFIXES)}; convert the file")
     if not path.is_file():
         raise BertlineError(f"TABLE={path} does not exist; give a table with a column of texts and one of labels")
-    try:
-        if path.suffix == ".parquet":
-            return list(pyarrow.parquet.read_table(path).to_pylist())
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            if path.suffix == ".jsonl":
-                return [json.loads(line) for line in file if line.strip()]
-            if path.suffix == ".tsv":
-                return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-            return list(csv.DictReader(file))
-    except (ValueError, OSError, csv.Error) as error:
-        raise BertlineError(
-            f"TABLE={path} cannot be read ({error}); save it as UTF-8, with names of its columns"
-        ) from None
+    columns: dict[str, _Column] = {}
+    count = 0
+    for _, record in read_records(path):
+        columns = columns or {name: _Column() for name in record}
+        for name, column in columns.items():
+            column.add(record.get(name))
+        count += 1
+    if not count:
+        raise BertlineError(f"TABLE={file} has no rows; give a table with a column of texts and one of labels")
+    return columns, count
 
 
-def _label_of(rows: list[Json], file: str) -> str:
-    columns = list(rows[0]) if rows else []
-    for name in LABELS:
-        if found := next((column for column in columns if str(column).lower() == name), None):
-            return found
-    few = {
-        column: len({str(row.get(column)) for row in rows})
-        for column in columns
-        if 1 < len({str(row.get(column)) for row in rows}) <= min(MAX_CLASSES, len(rows) // 2)
-    }
-    if not few:
+def _check_labels(table: _Table, classes: set[str]) -> None:
+    if table.is_regression:
+        return
+    if table.label in classes:
         raise BertlineError(
-            f"TABLE={file} has no column of labels among {', '.join(map(str, columns))}; name one 'label'"
+            f"TABLE={table.file}: '{table.label}' is the name of a column and one of its labels: a row is in the place "
+            "of the columns' names; add a first line with names, such as text and label"
         )
+    if len(classes) < 2:
+        raise BertlineError(
+            f"TABLE={table.file}: all labels in '{table.label}' are '{next(iter(classes), '')}'; "
+            "give rows of two classes or more"
+        )
+
+
+def _check_dev(table: _Table, file: str) -> None:
+    """Check the labels and texts of both files. Raises BertlineError."""
+    classes = {name for name, _ in table.rows()}
+    _check_labels(table, classes)
+    count = 0
+    for name, _ in _Table(file, table.texts, table.label, table.is_regression).rows():
+        count += 1
+        if name not in classes:
+            raise BertlineError(f"TABLE={file}: the label '{name}' is not among those of {table.file}; add a row there")
+    if not count:
+        raise BertlineError(f"TABLE={file} has no rows; give rows to score on")
+
+
+def _divide(table: _Table, train: Path, dev: Path) -> int:
+    """Write the rows to train on and those to score on. Returns the number of the latter."""
+    classes, trained, scored = set(), set(), 0
+    for name, row in table.rows():
+        classes.add(name)
+        if not _is_for_dev(_line(row)):
+            trained.add(name)
+    _check_labels(table, classes)
+    train.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(train) as new_train, write_atomically(dev) as new_dev:
+        with new_train.open("w", encoding="utf-8") as to_train, new_dev.open("w", encoding="utf-8") as to_dev:
+            for name, row in table.rows():
+                line = _line(row)
+                is_scored = name in trained and _is_for_dev(line)
+                output: TextIO = to_dev if is_scored else to_train
+                output.write(f"{line}\n")
+                scored += is_scored
+        if not scored or not trained:
+            raise BertlineError(f"{table.file}: its rows are all alike and cannot be divided; give two files instead")
+    return scored
+
+
+def _line(row: Json) -> str:
+    return json.dumps(row, ensure_ascii=False)
+
+
+def _is_for_dev(line: str) -> bool:
+    return int.from_bytes(hashlib.sha256(line.encode()).digest()[:4]) < DEV_SHARE * 2**32
+
+
+def _label_of(columns: dict[str, _Column], count: int, file: str) -> str:
+    for name in LABELS:
+        if found := next((column for column in columns if column.lower() == name), None):
+            return found
+    most = min(MAX_CLASSES, count // 2)
+    few = {name: len(column.values) for name, column in columns.items() if 1 < len(column.values) <= most}
+    if not few:
+        raise BertlineError(f"TABLE={file} has no column of labels among {', '.join(columns)}; name one 'label'")
     return min(few, key=lambda column: few[column])
 
 
-def _texts_of(rows: list[Json], label: str, file: str) -> list[str]:
+def _texts_of(columns: dict[str, _Column], count: int, label: str, file: str) -> list[str]:
     """Return the columns of text: the longest, and a second one that is at least a third as long."""
     lengths = {
-        column: sum(len(row[column]) for row in rows if isinstance(row.get(column), str)) / len(rows)
-        for column in rows[0]
-        if column != label and str(column).lower() not in IDS
+        name: column.length / count
+        for name, column in columns.items()
+        if name != label and name.lower() not in IDS and column.length > 3 * count and column.numbers < count
     }
-    lengths = {column: length for column, length in lengths.items() if length > 3 and not _all_numbers(rows, column)}
     if not lengths:
         raise BertlineError(f"TABLE={file} has no column of texts besides '{label}'; add one")
     longest = max(lengths.values())
@@ -116,13 +197,9 @@ def _texts_of(rows: list[Json], label: str, file: str) -> list[str]:
     return chosen if len(chosen) <= 2 else [max(lengths, key=lambda column: lengths[column])]
 
 
-def _all_numbers(rows: list[Json], column: str) -> bool:
-    return all(_is_number(row.get(column)) for row in rows)
-
-
 def _is_number(value: Any) -> bool:
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True

@@ -9,7 +9,7 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.files import Json
 
-MOST_SHARDS = 99999
+MAX_SHARDS = 99999
 # Bytes of text in a byte of a file. English Wikipedia has 20 GB of text in 25 GB of bz2; compressed prose a third.
 OF_DUMP = 0.8
 OF_COMPRESSED = 3.0
@@ -28,10 +28,10 @@ def number_of_shards(name: str, dataset: Json, corpora: list[Json]) -> int:
     """
     text = sum(size for corpus in corpora for size in _sizes(name, corpus))
     count = max(1, math.ceil(text / 1e6 / dataset["shards"]["megabytes"]))
-    if count > MOST_SHARDS:
+    if count > MAX_SHARDS:
         raise BertlineError(
             f"configuration: datasets.{name}.shards.megabytes: about {text / 1e6:,.0f} MB of text make {count} shards, "
-            f"at most {MOST_SHARDS} are allowed; raise it"
+            f"at most {MAX_SHARDS} are allowed; raise it"
         )
     return count
 

@@ -16,6 +16,8 @@ from jsonschema.exceptions import ValidationError, best_match
 from bertline.console import BertlineError
 from bertline.files import SCHEMA, Json
 
+MAX_YAML_LEVELS = 64  # a configuration has eight
+MAX_YAML_NODES = 100_000  # values, keys, lists and mappings
 # JSON Schema accepts 8.0 as an integer, but it would have another fingerprint than 8.
 _WHOLE_NUMBERS = Draft202012Validator.TYPE_CHECKER.redefine(
     "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
@@ -28,21 +30,73 @@ def _pattern(validator: Any, pattern: str, instance: Any, _: Json) -> Iterator[V
         yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
-_Validator: Any = validators.extend(Draft202012Validator, {"pattern": _pattern}, type_checker=_WHOLE_NUMBERS)
+def _address(validator: Any, _: bool, instance: Any, __: Json) -> Iterator[ValidationError]:
+    """The schema's `address: true`: of http and https, without a user name and a password."""
+    if not validator.is_type(instance, "string") or not instance.lower().startswith(("http://", "https://")):
+        return
+    if not _ADDRESS.match(instance):
+        secret = "has a user name, a password or no host" if "@" in instance else "has no host that can be asked"
+        yield ValidationError(f"this address {secret}; write https://host/..., and names and passwords into ~/.netrc")
+
+
+# A host and a port; an @ before the first slash is behind a user name.
+_ADDRESS = re.compile(r"(?i)https?://(\[[0-9a-f:.]+\]|[^\s/?#@:\\\[\]]+)(:[0-9]{1,5})?(?=[/?#]|\Z)[^\s\\]*\Z")
+_Validator: Any = validators.extend(
+    Draft202012Validator, {"pattern": _pattern, "address": _address}, type_checker=_WHOLE_NUMBERS
+)
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader that rejects what YAML silently accepts: duplicate keys, keeping the last, and 24:00 as 1,440."""
+    """Loader that rejects what YAML silently accepts: duplicate keys, keeping the last, and 24:00 as 1,440.
+
+    Also what a hostile file may have: aliases that stand for millions of values, or for a value around themselves, and
+    scalars that their tag cannot be.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._sizes: dict[int, int] = {}  # of nodes, by identity, with the nodes of their aliases
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        mark, is_alias = self.peek_event().start_mark, self.check_event(yaml.AliasEvent)
+        if self._depth == MAX_YAML_LEVELS:
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_YAML_LEVELS} levels", problem_mark=mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if is_alias and id(node) not in self._sizes:
+            raise yaml.MarkedYAMLError(problem="an alias stands within its own anchor", problem_mark=mark)
+        if node is None or is_alias:
+            return node
+        if isinstance(node, yaml.ScalarNode):
+            self._sizes[id(node)] = 1
+            return node
+        parts = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+        size = self._sizes[id(node)] = 1 + sum(self._sizes[id(part)] for part in parts)
+        if size > MAX_YAML_NODES:
+            problem = f"more than {MAX_YAML_NODES:,} values, its aliases written out; write fewer"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
             if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"duplicate key '{key.value}'", problem_mark=key.start_mark)
-            if isinstance(key, yaml.ScalarNode):
-                seen.add(key.value)
+            seen.add(key.value)
         return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:  # of a date, a tag, too many digits
+            kind = node.tag.rpartition(":")[2]
+            problem = f"this is no {kind} ({error}); correct it, or put it in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         if ":" in node.value:
@@ -122,6 +176,8 @@ def _explain(error: ValidationError) -> str:
     if error.validator == "required":
         missing = next(name for name in allowed if name not in given)
         return f"{_key(error)}: the key '{missing}' is missing; required are: {', '.join(allowed)}"
+    if error.validator == "address":  # not what is given: it may be a password
+        return f"{_key(error)}: {error.message}"
     wanted = {
         "enum": "one of {}",
         "const": "{}",

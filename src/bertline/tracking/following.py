@@ -10,7 +10,7 @@ from bertline.console import BertlineError
 
 logger = logging.getLogger(__name__)
 
-LONGEST_WAIT = 1e6
+MAX_WAIT_SECONDS = 1e6
 
 
 def repeat(one_pass: Callable[[], int], sent: str, seconds: float) -> None:
@@ -23,7 +23,7 @@ def repeat(one_pass: Callable[[], int], sent: str, seconds: float) -> None:
 
     Raises BertlineError for seconds that cannot be waited.
     """
-    if not 0 < seconds <= LONGEST_WAIT:  # nor not a number
+    if not 0 < seconds <= MAX_WAIT_SECONDS:  # NaN, too
         raise BertlineError(f"{seconds:g} seconds cannot be waited; give a number above 0, such as 10")
     reported = ""
     try:

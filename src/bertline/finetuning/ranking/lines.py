@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from bertline.console import BertlineError
+from bertline.corpus.unpacking import UNPACK_RATIO, Allowance, as_damage_error, open_unpacked
 from bertline.finetuning.tables import check_exists
 
 MAX_LINE_BYTES = 2**24
@@ -20,8 +19,9 @@ def read_fields(path: Path) -> Iterator[tuple[str, list[str]]]:
     """
     check_exists(path)
     number = 0
+    allowance = Allowance(path, UNPACK_RATIO, advice="if it is not meant to harm, unpack it")
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with as_damage_error(str(path)), open_unpacked(path, allowance) as file:
             while line := file.readline(MAX_LINE_BYTES):
                 number += 1
                 where = f"{path}: line {number}"
@@ -35,5 +35,3 @@ def read_fields(path: Path) -> Iterator[tuple[str, list[str]]]:
                 yield where, text.split("\t") if "\t" in text else text.split()
     except UnicodeDecodeError as error:
         raise BertlineError(f"{path}: line {number}: not UTF-8 ({error.reason}); convert the file") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise BertlineError(f"{path} is damaged ({error}); get it again") from None

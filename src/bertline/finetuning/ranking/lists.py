@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -45,7 +46,7 @@ def read_qrels(path: Path) -> Iterator[tuple[str, str, str, int]]:
     Raises BertlineError for a line of another form.
     """
     for where, cells in read_fields(path):
-        if len(cells) != 4 or not cells[3].lstrip("-").isdecimal():
+        if len(cells) != 4 or not re.fullmatch("-?[0-9]{1,9}", cells[3]):
             raise BertlineError(f"{where}: it has to be a query, 0, a passage and a whole number; correct the line")
         yield where, cells[0], cells[2], int(cells[3])
 

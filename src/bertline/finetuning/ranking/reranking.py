@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.finetuning.prediction import FinetunedModel
+from bertline.finetuning.prediction_files import check_output
 from bertline.finetuning.ranking.collection import open_collection, write_collection
 from bertline.finetuning.ranking.evaluation import write_rankings
 from bertline.finetuning.ranking.lists import read_candidates
@@ -30,6 +31,7 @@ def rank_files(model: FinetunedModel, collection: Path, queries: Path, candidate
         raise BertlineError("the model does not rank: it needs one output, or two classes; name a model of a ranking")
     if output.suffix not in (".trec", ".tsv"):
         raise BertlineError(f"{output}: given '{output.suffix}', allowed for rankings are .trec, .tsv")
+    check_output(output, [collection, queries, candidates])
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
         write_collection(collection, model.tokenizer, Path(folder))

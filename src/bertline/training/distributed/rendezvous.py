@@ -23,6 +23,7 @@ from bertline.training.stop import TOKEN
 
 logger = logging.getLogger(__name__)
 
+ELSEWHERE = "192.0.2.1"  # of no host: RFC 5737; the way to it is the default route
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -33,8 +34,8 @@ def connect(rank: int, world_size: int, *, one_node: bool, timeout: timedelta) -
     variables, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, take precedence. A single process does not listen. torchrun
     listens there itself, on all interfaces, and every rank connects to its store.
     """
-    address = "127.0.0.1" if one_node else os.environ["MASTER_ADDR"]
     port = int(os.environ["MASTER_PORT"])
+    address = "127.0.0.1" if one_node else _address_for_all(os.environ["MASTER_ADDR"], port)
     if (interface := _interface_towards(address, port)) is not None:
         for name in INTERFACES:
             os.environ.setdefault(name, interface)
@@ -71,27 +72,58 @@ def _listen(address: str, port: int) -> int:
     """Return the file descriptor of a socket that listens at `address` only."""
     try:
         family, _, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-        if not _is_number(address) and ip_address(place[0]).is_loopback:
-            # Debian's /etc/hosts resolves a host's own name so; other nodes could not connect.
-            logger.warning("%s is a loopback address here: the job listens on all interfaces of this node", address)
-            place = ("", port)
         listening = socket.create_server(place[:2], family=family, backlog=2048)
     except OSError as error:
         raise BertlineError(f"{address}:{port}: rank 0 cannot listen there: {error.strerror}; start it again") from None
     return listening.detach()
 
 
+def _address_for_all(address: str, port: int) -> str:
+    """Return MASTER_ADDR; on its own node, where Debian's /etc/hosts makes it a loopback address, one for other nodes.
+
+    It is that of the interface that GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names, or of the default route, or the
+    only one. Raises BertlineError if there are several to choose from.
+    """
+    try:
+        place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4]
+    except OSError:
+        return address  # the connection says so
+    if _is_number(address) or not ip_address(place[0]).is_loopback:
+        return address
+    of_interfaces = psutil.net_if_addrs()
+    named = next((of_interfaces[os.environ[name]] for name in INTERFACES if os.environ.get(name) in of_interfaces), ())
+    own = next((one.address for one in named if one.family == socket.AF_INET), None) or _own_address(ELSEWHERE, port)
+    if own is None:  # no default route, as on nodes of a closed network
+        addresses = [one.address for found in of_interfaces.values() for one in found if one.family == socket.AF_INET]
+        others = [one for one in addresses if not ip_address(one).is_loopback]
+        if not others:
+            return address  # there is no other node
+        own = others[0] if len(others) == 1 else None
+    if own is None:
+        raise BertlineError(
+            f"MASTER_ADDR={address} is a loopback address on this node, and other nodes cannot connect to it; set "
+            f"{INTERFACES[0]} to the interface that they reach, or give the node's address"
+        )
+    logger.warning("%s is a loopback address here: the job listens on %s (%s chooses)", address, own, INTERFACES[0])
+    return own
+
+
 def _interface_towards(address: str, port: int) -> str | None:
     """Return the name of the interface through which this node reaches `address`; None if it cannot be found."""
+    own = _own_address(address, port)
+    of_interfaces = psutil.net_if_addrs().items()
+    return next((name for name, addresses in of_interfaces if any(one.address == own for one in addresses)), None)
+
+
+def _own_address(address: str, port: int) -> str | None:
+    """Return this node's address on the way to `address`; None if there is no way."""
     try:
         family, _, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(place)  # of UDP: sends nothing
-            own = probe.getsockname()[0]
+            return str(probe.getsockname()[0])
     except OSError:
         return None
-    of_interfaces = psutil.net_if_addrs().items()
-    return next((name for name, addresses in of_interfaces if any(one.address == own for one in addresses)), None)
 
 
 def _is_number(address: str) -> bool:
