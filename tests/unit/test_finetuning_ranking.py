@@ -387,5 +387,5 @@ def test_a_packed_file_unpacks_to_a_limited_multiple_of_its_size(tmp_path: Path)
         for _ in read_fields(path):
             pass
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(BertlineError, match=r"queries\.tsv\.gz is damaged or truncated .*; get it again"):
+    with pytest.raises(BertlineError, match=r"queries\.tsv\.gz is damaged or truncated .*; replace it"):
         list(read_fields(path))
