@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertline.tracking.experiment import find_or_create_experiment, search_runs
 from bertline.tracking.logged_models import log_checkpoints, offers_logged_models
 from bertline.tracking.notes import (
     SENT_TAG,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_RUNS = 50_000  # found by a search
 CONFLICT = "IntegrityError"  # SQLAlchemy's, in the message of a store
 MAX_CONFLICTS = 10  # in one call
 
@@ -85,7 +85,7 @@ class _Pass:
     def look(self, entry: Entry) -> list[Run]:
         """Return the runs with an entry's fingerprint as they are now."""
         fingerprint = entry.identity_tags["bertline.fingerprint"]
-        found = _search(self.client, self.experiment_id, f"tags.`bertline.fingerprint` = '{fingerprint}'")
+        found = search_runs(self.client, self.experiment_id, f"tags.`bertline.fingerprint` = '{fingerprint}'")
         self.known[fingerprint] = found
         self.before.setdefault(fingerprint, frozenset(run.info.run_id for run in found))
         return found
@@ -169,7 +169,7 @@ class _Pass:
         for start in range(0, len(self.used), 100):
             ids = sorted(set(self.used[start : start + 100]))
             condition = "attributes.run_id IN ({})".format(", ".join(f"'{run_id}'" for run_id in ids))
-            if len(_search(self.client, self.experiment_id, condition)) < len(ids):
+            if len(search_runs(self.client, self.experiment_id, condition)) < len(ids):
                 return False
         return True
 
@@ -200,7 +200,7 @@ def publish(
     """
     from mlflow.exceptions import MlflowException
 
-    experiment_id, conflicts = _experiment(client, entry.experiment, artifact_root), 0
+    experiment_id, conflicts = find_or_create_experiment(client, entry.experiment, artifact_root), 0
     before: dict[str, frozenset[str]] = {}
     made: set[str] = set()
     while True:
@@ -255,35 +255,10 @@ def _publish(here: _Pass, entry: Entry) -> dict[str, Any]:
     return {"mlflow_run": run_id, "points": points, "sent": sent, "refused": here.refused}
 
 
-def _experiment(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
-    from mlflow.exceptions import MlflowException
-
-    experiment = client.get_experiment_by_name(name)
-    if experiment is None:
-        try:
-            return client.create_experiment(
-                name, artifact_location=None if artifact_root is None else str(artifact_root)
-            )
-        except MlflowException:
-            experiment = client.get_experiment_by_name(name)  # another tracker was first
-            if experiment is None:
-                raise
-    if experiment.lifecycle_stage == "deleted":
-        # In MLflow the name of a deleted experiment stays reserved.
-        client.restore_experiment(experiment.experiment_id)
-    return experiment.experiment_id
-
-
 def _and_below(entry: Entry) -> Iterator[Entry]:
     yield entry
     for child in entry.children:
         yield from _and_below(child)
-
-
-def _search(client: MlflowClient, experiment_id: str, condition: str) -> list[Run]:
-    """Return the runs that meet a condition, oldest first; few of one run have the same tag."""
-    order = ["attributes.start_time", "attributes.run_id"]
-    return list(client.search_runs([experiment_id], condition, max_results=MAX_RUNS, order_by=order))
 
 
 def _supersede_others(here: _Pass, entry: Entry) -> None:
@@ -291,7 +266,7 @@ def _supersede_others(here: _Pass, entry: Entry) -> None:
     name, record = entry.identity_tags["bertline.run"], entry.identity_tags["bertline.record"]
     others = [
         run
-        for run in _search(here.client, here.experiment_id, f"tags.`bertline.run` = '{name}'")
+        for run in search_runs(here.client, here.experiment_id, f"tags.`bertline.run` = '{name}'")
         if run.data.tags.get("bertline.record", record) != record
     ]
     _supersede(here, others, record)
@@ -314,7 +289,7 @@ def _other_parent(here: _Pass, entry: Entry, run: Run | None) -> str | None:
     parent = run.data.tags.get(PARENT_TAG) if run is not None and is_shared else None
     if parent is None:
         return None
-    found = _search(here.client, here.experiment_id, f"attributes.run_id = '{parent}'")
+    found = search_runs(here.client, here.experiment_id, f"attributes.run_id = '{parent}'")
     is_own = found and found[0].data.tags.get(ORIGIN_TAG) == here.origin and SUPERSEDED_TAG not in found[0].data.tags
     return parent if is_own else None
 
