@@ -1,0 +1,42 @@
+"""The experiment of an MLflow store, and the runs in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+MAX_RUNS = 50_000  # found by a search
+
+
+def find_or_create_experiment(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
+    """Return the id of the experiment of this name; one that was deleted is restored.
+
+    Args:
+        artifact_root: folder for the artifacts of a new experiment; None for the server's own.
+    """
+    from mlflow.exceptions import MlflowException
+
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        try:
+            return client.create_experiment(
+                name, artifact_location=None if artifact_root is None else str(artifact_root)
+            )
+        except MlflowException:
+            experiment = client.get_experiment_by_name(name)  # another tracker was first
+            if experiment is None:
+                raise
+    if experiment.lifecycle_stage == "deleted":
+        # In MLflow the name of a deleted experiment stays reserved.
+        client.restore_experiment(experiment.experiment_id)
+    return experiment.experiment_id
+
+
+def search_runs(client: MlflowClient, experiment_id: str, condition: str) -> list[Run]:
+    """Return the runs that meet a condition, oldest first; few of one run have the same tag."""
+    order = ["attributes.start_time", "attributes.run_id"]
+    return list(client.search_runs([experiment_id], condition, max_results=MAX_RUNS, order_by=order))
