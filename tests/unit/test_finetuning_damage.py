@@ -345,12 +345,11 @@ def test_what_a_model_cannot_predict_is_one_line(tmp_path: Path) -> None:
         predict_files(model, [path], tmp_path / "out.jsonl", columns=("a", "b", "c"))
     with pytest.raises(BertlineError, match=r"in\.jsonl is one of the inputs and would be overwritten"):
         predict_files(model, [path], path, columns=("a",))
+    options = {"pooling": None, "columns": ("a",), "max_sequence_length": 8, "precision": "fp32"}
     with pytest.raises(BertlineError, match=r"in\.jsonl is one of the inputs and would be overwritten"):
-        extract_features(tmp_path / "model", [path], path, columns=("a",), layers=(-1,))
+        extract_features(tmp_path / "model", [path], path, layers=(-1,), **options)
     with pytest.raises(BertlineError, match="layers: given none; name one or more"):
-        extract_features(
-            tmp_path / "model", [path], tmp_path / "out.jsonl", columns=("a",), layers=(), max_sequence_length=8
-        )
+        extract_features(tmp_path / "model", [path], tmp_path / "out.jsonl", layers=(), **options)
     (tmp_path / "out.jsonl").mkdir()
     with pytest.raises(SystemExit, match=r"out\.jsonl: Is a directory; name another path"), exit_on_errors():
         predict_files(model, [path], tmp_path / "out.jsonl", columns=("a",))

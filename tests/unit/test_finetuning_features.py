@@ -131,7 +131,9 @@ def test_pooled_features_are_one_vector_per_input(model: Path, tmp_path: Path, p
 def test_the_second_text_of_a_line_follows_the_last_separator(model: Path, tmp_path: Path) -> None:
     """As in Google's extract_features.py."""
     (tmp_path / "t.txt").write_text("born ||| was ||| died\n")
-    extract_features(model, [tmp_path / "t.txt"], tmp_path / "out.jsonl", layers=(-1,), max_sequence_length=16)
+    extract_features(
+        model, [tmp_path / "t.txt"], tmp_path / "out.jsonl", **{**OPTIONS, "layers": (-1,), "max_sequence_length": 16}
+    )
     row = json.loads((tmp_path / "out.jsonl").read_text())
     first = ["born", *["[UNK]"] * 3, "was"]
     assert [token["token"] for token in row["features"]] == ["[CLS]", *first, "[SEP]", "died", "[SEP]"]

@@ -72,7 +72,14 @@ def of_model(head: Any, name: str, content: bytes, folder: Path) -> tuple[bytes,
 
 def of_features(content: bytes, folder: Path, **options: Any) -> tuple[bytes, Read]:
     model = write_model(folder, "sequence")
-    settings = {"layers": (-1,), "max_sequence_length": 8, **options}
+    settings = {
+        "layers": (-1,),
+        "max_sequence_length": 8,
+        "pooling": None,
+        "columns": ("text",),
+        "precision": "fp32",
+        **options,
+    }
     return content, lambda path: extract_features(model, [path], path.with_name("features.jsonl"), **settings)
 
 
@@ -84,7 +91,7 @@ def of_ranking(kind: str, folder: Path) -> tuple[bytes, Read]:
     readers: dict[str, Read] = {
         "collection": lambda path: read_texts(path, tokenizer),
         "candidates": lambda path: read_candidates(path, queries, passages),
-        "qrels": lambda path: read_judgements(path, queries),
+        "qrels": lambda path: read_judgements(path, queries, 1),
         "triples": lambda path: read_triples(path, queries, passages, None),
     }
     return content, readers[kind]

@@ -215,25 +215,19 @@ def parquet_batches(
     """
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
         check(file.schema_arrow.names)
-        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-        count, rows = 0, ROWS_AT_ONCE
-        for group in groups:
-            chunks = [group.column(number) for number in range(group.num_columns)]
-            chunks = [chunk for chunk in chunks if names is None or _is_of(chunk.path_in_schema, names)]
-            unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
-            _check_fits(allowance, unpacked)
-            if unpacked > USUAL_RATIO * sum(chunk.total_compressed_size for chunk in chunks):
-                rows = 1  # a text of a dictionary may stand in all rows, each time at its length
+        # Of all columns of a row group: asked for one of them, pyarrow aborts the process on some damaged files.
+        sizes = [file.metadata.row_group(number).total_byte_size for number in range(file.metadata.num_row_groups)]
+        for size in sizes:
+            _check_fits(allowance, size)
+        # A text of a dictionary may be in all rows, each time at its length.
+        rows = 1 if sum(sizes) > USUAL_RATIO * path.stat().st_size else ROWS_AT_ONCE
+        count = 0
         for batch in file.iter_batches(batch_size=rows, columns=names and list(names), use_threads=False):
             _check_fits(allowance, batch.nbytes)
             count += batch.num_rows
             yield batch
         if count != file.metadata.num_rows:
             raise pa.ArrowInvalid(f"{count} rows instead of {file.metadata.num_rows}")
-
-
-def _is_of(path_in_schema: str, names: Sequence[str]) -> bool:
-    return any(f"{path_in_schema}.".startswith(f"{name}.") for name in names)
 
 
 def _check_fits(allowance: Allowance, size: int) -> None:
