@@ -76,6 +76,5 @@ def test_a_record_that_is_longer_than_an_argument_reaches_its_job(graph: Path) -
     assert len(json.loads(record.read_text())["finetunings"]) == 9 * 24 * 5
     # Settings are in files, and the terminal is for what happens.
     assert len(finished.stdout) < ARGUMENT_BYTES
-    assert (
-        len(list(graph.glob("results/recipes/*.json"))) == 9 * 24 * 5 + 9 + 2 + 1 + 1 + 1
-    )  # models, phases, dataset, corpus, run
+    # Of fine-tunings, models, phases, the dataset, the corpus, the run, and the plan of the graph.
+    assert len(list(graph.glob("results/recipes/*.json"))) == 9 * 24 * 5 + 9 + 2 + 1 + 1 + 1 + 1
