@@ -36,7 +36,7 @@ def test_both_ways_are_attention_within_each_sequence(lengths, room):
     expected = one_by_one(*given, lengths)
     gradients = torch.autograd.grad((expected * weights).sum(), given)
     ways = {
-        "in rows": attend_in_rows(*given, packed),
+        "in rows": attend_in_rows(*given, packed, 0.0),
         "here": attend(*(tensor[None] for tensor in given), packed, dropout=0.0)[0].view_as(expected),
     }
     for context in ways.values():
@@ -51,9 +51,9 @@ def test_rows_keep_their_shapes_so_that_they_can_be_compiled():
     first, second = packed_of([5, 1, 12, 6], room=0, longest=12), packed_of([12, 12], room=2, longest=12)
     with torch.no_grad():
         given = heads(24)
-        traced(*given, first)
+        traced(*given, first, 0.0)
         with torch.compiler.set_stance("fail_on_recompile"):
-            torch.testing.assert_close(traced(*given, second), one_by_one(*given, [12, 12]))
+            torch.testing.assert_close(traced(*given, second, 0.0), one_by_one(*given, [12, 12]))
 
 
 def test_the_kernel_for_packed_sequences_needs_half_precision_and_ampere(monkeypatch):

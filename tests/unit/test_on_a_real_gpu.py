@@ -114,7 +114,7 @@ def test_packed_attention_is_that_of_padded_rows():
     packed = packed._replace(cu_seqlens=packed.cu_seqlens.to(GPU), positions=packed.positions.to(GPU))
     given = [tensor.detach().to(GPU, torch.bfloat16) for tensor in heads(sum(lengths))]
     found = attend(*(tensor[None] for tensor in given), packed, dropout=0.0)[0]
-    expected = attend_in_rows(*given, packed).flatten(1)
+    expected = attend_in_rows(*given, packed, 0.0).flatten(1)
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
 
 

@@ -195,7 +195,7 @@ def initialize(model: nn.Module, config: BertConfig) -> None:
                 module.position.weight.data.copy_(sinusoids(*module.position.weight.shape) * config.initializer_range)
 
 
-def sinusoids(positions: int, width: int, waves: int) -> Tensor:
+def sinusoids(positions: int, width: int, waves: int = 8) -> Tensor:
     """Return sines and cosines of few short wavelengths, float32 [positions, width], mean square 1 as of normal values.
 
     Learned positions that start from them distinguish neighbouring words from the first step; from random positions, a

@@ -24,6 +24,7 @@ CYCLES = "gpc__cycles_elapsed.max"
 SHARES = {pipe: f"sm__inst_executed_pipe_{pipe}.avg.pct_of_peak_sustained_elapsed" for pipe in PIPES}
 METRICS = (CYCLES, *SHARES.values())
 TOP = 10  # kernels with a row of their own
+MAX_NAME_LENGTH = 1 << 17
 
 
 class Kernel(NamedTuple):
@@ -80,6 +81,7 @@ def read_kernels(path: Path) -> list[Kernel]:
 
 def _rows(path: Path, lines: Sequence[str]) -> Iterator[dict[str, str]]:
     """Yield the rows of launches; the units of page `raw` and quoted lines of the profiled program have no ID."""
+    csv.field_size_limit(MAX_NAME_LENGTH)
     table = csv.DictReader(line for line in lines if line.startswith('"'))
     try:
         for row in table:
