@@ -192,7 +192,7 @@ def test_a_set_as_large_as_the_official_one_is_not_official(record: Path) -> Non
     text = as_text(write_report([record], Path("report")))
     assert "BERT-base, published" not in text
     assert NOT_OFFICIAL.format("SQuAD 1.1, MRPC, RTE") in text
-    assert "beside CoLA: whether their development sets are the official ones is not known." in text
+    assert "shown for CoLA: whether their development sets are the official ones is not known." in text
 
 
 def test_the_model_card_is_one_that_the_hub_reads(record: Path) -> None:
