@@ -18,6 +18,7 @@ import yaml
 from snakemake_runs import SMALL_CONFIG, copy_workflow
 
 pytestmark = pytest.mark.slow
+STEPS = 900  # so many that Ctrl-C comes before the end, also on a busy machine
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -69,7 +70,7 @@ def graph(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(finished / "results/datasets", folder / "results/datasets", symlinks=True)
     config = yaml.safe_load(yaml.safe_dump(SMALL_CONFIG))
     del config["runs"]["first"]["finetune"], config["runs"]["first"]["phases"]["phase2"]
-    config["runs"]["first"]["phases"]["phase1"]["steps"] = 300
+    config["runs"]["first"]["phases"]["phase1"]["steps"] = STEPS
     (folder / "small.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     return folder
 
@@ -77,7 +78,7 @@ def graph(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_terminal_shows_a_line_for_each_job_progress_and_losses(graph: Path) -> None:
     shown = on_terminal(graph, "pretrain")
     assert re.search(r"\d\d:\d\d:\d\d  pretrain phase: first/phase1  (\d+ s|[\d:]+)\s", shown)
-    assert re.search(r"step [\d,]+ of 300, loss \d+\.\d+", shown)
+    assert re.search(rf"step [\d,]+ of {STEPS:,}, loss \d+\.\d+", shown)
     assert re.search(r"\d+ of \d+ jobs", shown)
     assert not re.search(r"rule pretrain_phase:|resources: |Select jobs", shown)
     (log,) = (graph / ".snakemake/log").iterdir()
@@ -102,11 +103,11 @@ def test_ctrl_c_saves_and_the_same_command_ends_with_the_same_weights(graph: Pat
     (straight,) = [path.read_bytes() for path in graph.glob(weights)]
     for path in graph.glob("results/phases/*"):
         shutil.rmtree(path)
-    shown = on_terminal(graph, "pretrain", ctrl_c_after=(r"step [1-9]\d* of 300",), status=1)
+    shown = on_terminal(graph, "pretrain", ctrl_c_after=(rf"step [1-9][\d,]* of {STEPS:,}",), status=1)
     assert "Ctrl-C: trainings save and end; once more ends at once, without" in shown
     assert re.search(r"pretrain phase: first/phase1  stopped after", shown)
     saved = re.search(r"pretrain_phase: stopped: step (\d+) is saved; the same command goes on", shown)
-    assert 0 < int(saved[1]) < 300
+    assert 0 < int(saved[1]) < STEPS
     assert not re.search("Traceback|Error", shown)
     assert not [*graph.glob(weights)]
     on_terminal(graph, "pretrain", status=0)
@@ -117,7 +118,7 @@ def test_ctrl_c_saves_and_the_same_command_ends_with_the_same_weights(graph: Pat
 def test_a_second_ctrl_c_ends_at_once(graph: Path) -> None:
     for path in graph.glob("results/phases/*"):
         shutil.rmtree(path)
-    on_terminal(graph, "pretrain", ctrl_c_after=(r"step [1-9]\d* of 300", "Ctrl-C: trainings save"))
+    on_terminal(graph, "pretrain", ctrl_c_after=(rf"step [1-9][\d,]* of {STEPS:,}", "Ctrl-C: trainings save"))
     assert not [*graph.glob("results/phases/*/model.safetensors")]
     assert not [one for one in psutil.process_iter(["cwd"]) if one.info["cwd"] == str(graph)]
 

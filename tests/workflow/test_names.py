@@ -162,7 +162,7 @@ def test_a_second_configfile_is_not_silently_taken_alone(planned: Path) -> None:
     assert "give the files after one --configfile, as in --configfile a.yaml b.yaml" in line
 
 
-def test_the_error_for_a_file_that_no_rule_makes_by_itself_names_what_to_request(planned: Path) -> None:
+def test_the_refusal_of_a_file_that_no_rule_makes_by_itself_names_what_to_request(planned: Path) -> None:
     (run,) = plan_of(planned).runs.values()
     log = planned / "results/phases" / run["phases"]["phase1"] / "checkpoints/training.log"
     log.parent.mkdir(parents=True)
