@@ -6,7 +6,7 @@ FOLDER contains any of: passages as msmarco/collection.tsv, a dump (the smallest
 and multilingual/*.txt, one sentence per line with an empty line between documents. Each text is encoded with a
 vocabulary of its own, in five passes, because these texts are small. Gradient boosting on half of the documents then
 predicts the label of the others from the length of the sample and of its second segment, whether the sample is full,
-and its last two tokens; with sentence_order this label tells that the segments are swapped, and the AUC of their
+and its last two tokens; with sentence_order this label means that the segments are swapped, and the AUC of their
 lengths and the last token of each is another column. 0.5 is chance. The last line is JSON.
 """
 

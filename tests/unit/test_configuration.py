@@ -135,8 +135,8 @@ def test_an_at_sign_in_a_path_is_no_password(config: dict, address: str) -> None
         (b"a: 1\n? [a, b]\n: c\n", ", line 2, column 3: found unhashable key"),
         (b"a: " + b"[" * 3000, ", line 1, column 67: more than 64 levels"),
         (b"".join(b" " * n + b"a:\n" for n in range(2000)), ", line 64, column 64: more than 64 levels"),
-        (b"runs: &a {x: *a}\n", ", line 1, column 14: an alias stands within its own anchor"),
-        (b"a: &a\n  <<: *a\n", ", line 2, column 7: an alias stands within its own anchor"),
+        (b"runs: &a {x: *a}\n", ", line 1, column 14: an alias is within its own anchor"),
+        (b"a: &a\n  <<: *a\n", ", line 2, column 7: an alias is within its own anchor"),
         (
             b"a0: &a0 [x, x, x, x, x, x, x, x]\n"
             + b"".join(b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 8)) for n in range(1, 12)),

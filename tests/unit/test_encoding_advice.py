@@ -71,7 +71,7 @@ def test_text_hidden_by_unk_is_warned_of_by_characters(tmp_path: Path) -> None:
         ),
         (
             {"settings": {"pair_objective": "sentence_order"}, "without_partner": 12},
-            ["12% of the pairs of length 32 are not of whole sentences, so their ends tell the order"],
+            ["12% of the pairs of length 32 are not of whole sentences, so their ends reveal the order"],
         ),
         (
             {"corpora": [{"name": "news", "look_split": 2}]},

@@ -164,7 +164,7 @@ def test_the_card_has_the_scores_on_an_official_set_in_its_header_and_no_others(
     ],
 )
 def test_the_card_says_what_the_training_started_from(tmp_path: Path, initial: Json, said: str) -> None:
-    """Not whose run a phase is, which the trainer does not know."""
+    """Not whose run a phase is, which is not in the trainer's recipe."""
     recipe = recipe_for("cola", tmp_path / "train.tsv", initial_weights=initial)
     metrics = {"scores": {"matthews": 1.0}, "primary": "matthews", "examples": {"dev": 9}}
     assert said in model_card(recipe, metrics, "sequence")

@@ -1,4 +1,4 @@
-"""Damage to what people hand in, besides corpora and tasks: it is read as it stands, or refused in one line.
+"""Damage to what people hand in, besides corpora and tasks: it is read unchanged, or refused in one line.
 
 Their own tables and texts for `make mine`, YAML, settings of a command line, inputs of predictions and features, the
 description of a model, and files of rankings.
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "config/config.schema.yaml"
 SITE = ROOT / "config/site.schema.yaml"
 MUTATIONS_OF_EACH_KIND = 30 * TIMES
-# What stands instead of a value of a JSON or YAML file.
+# Replacements of a value of a JSON or YAML file.
 OTHERS = (None, True, 5, -1, 1e300, 10**30, "", "x", [], [1], {}, {"a": 1}, [[]], "2026-99-99", "\ud800", "a" * 5000)
 TABLE = [row for number in range(4) for row in [[f"{cell} {number}" for cell in row[:2]] + row[2:] for row in ROWS]]
 TEXT = "\n".join(f"The river number {number} runs to the sea, and all are happy about it." for number in range(40))

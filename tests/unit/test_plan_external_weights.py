@@ -207,7 +207,7 @@ def test_a_checkpoint_whose_vocabulary_is_not_the_tokenizer_s_is_one_line() -> N
             initial_weights=Path("models/theirs"),
             options=Options(threads=1),
         )
-    entry["initial_weights"].pop("content")  # otherwise the recipe tells that a file is missing
+    entry["initial_weights"].pop("content")  # otherwise the recipe shows that a file is missing
     Path("models/theirs/vocab.txt").unlink()
     Path("other/vocab.txt").write_text("".join(f"{word}\n" for word in [*WORDS, "more"]))
     with pytest.raises(BertlineError, match=r"^other/vocab\.txt has 13 entries where models/theirs has 12; name the"):

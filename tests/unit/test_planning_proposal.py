@@ -520,7 +520,7 @@ GOOD = "".join(f'{{"text": "a text of number {n} here", "label": "{"ab"[n % 2]}"
 
 
 def test_all_rows_of_a_class_that_training_would_lack_are_trained_on(tmp_path: Path) -> None:
-    """And the same rows are on the same side, however often they stand there."""
+    """And the same rows are on the same side, however often they occur there."""
     rows = [{"text": f"some words of row {n // 2}", "label": "ab"[n % 2]} for n in range(80)]
     # Of these rows the hash says that they are for the scores.
     rare = next(

@@ -77,7 +77,7 @@ def renamed(config: dict[str, Any], keys: tuple[Any, ...], given: str) -> dict[s
 
 
 def texts_of_schema(schema: Any, root: Any, *keys: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the keys that lead to each text that the schema leaves open; NAME_OF_ONES_OWN stands for a name."""
+    """Yield the keys that lead to each text that the schema leaves open; NAME_OF_ONES_OWN represents a name."""
     if "$ref" in schema:
         yield from texts_of_schema(root["$defs"][schema["$ref"].rpartition("/")[2]], root, *keys)
     kinds = schema.get("type", [])

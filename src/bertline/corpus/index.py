@@ -1,4 +1,4 @@
-"""The file format of indexes: where each document of a part stands in its sentences.
+"""The file format of indexes: the position of each document of a part in its sentences.
 
 An index is a `.npy` of INDEX_TYPE with a checksum after the array, where numpy reads nothing. Those of earlier versions
 have none.

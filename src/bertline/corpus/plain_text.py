@@ -30,7 +30,7 @@ MAX_LINE_LENGTH = 1 << 20
 MAX_DOCUMENT_LENGTH = 1 << 24
 MIN_LINES_TO_JUDGE = 5  # within documents, and at their ends
 
-# Thai, Lao, Burmese, Khmer, kana and Han, with the marks of their width: no space stands between two of these.
+# Thai, Lao, Burmese, Khmer, kana and Han, with the marks of their width: there is no space between two of these.
 _UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff\u19e0-\u19ff\u3000-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff]"

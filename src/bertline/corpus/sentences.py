@@ -42,7 +42,7 @@ SAMPLE_BYTES = 4_000_000
 _UNMISTAKABLE_END = re.compile(r"[。！？｡।॥։؟۔][」』）】》〉”’\"')\]»]*\s*")
 
 # Korean verbs at the ends of sentences look like abbreviations to Punkt: they always precede a full stop, are short,
-# and without upper case nothing tells that a new sentence begins after them. Korean has no abbreviations with one.
+# and without upper case nothing shows that a new sentence begins after them. Korean has no abbreviations with one.
 _HANGUL = re.compile("[\uac00-\ud7a3]")
 
 

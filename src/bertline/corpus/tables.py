@@ -300,7 +300,7 @@ def _packed_buffers(metadata: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _field(metadata: bytes, table: int, number: int) -> int:
-    """Return where a field of a flatbuffers table stands, 0 if it is absent."""
+    """Return the position of a field of a flatbuffers table, 0 if it is absent."""
     places = table - struct.unpack_from("<i", metadata, table)[0]
     place = 4 + 2 * number
     if place >= struct.unpack_from("<H", metadata, places)[0]:

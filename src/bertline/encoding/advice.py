@@ -107,7 +107,7 @@ def _of_samples(card: Json) -> Iterator[str]:
         )
         if divided > DIVIDED_SHARE:
             yield (
-                f"{divided:.0%} of the pairs of length {length} are not of whole sentences, so their ends tell the "
+                f"{divided:.0%} of the pairs of length {length} are not of whole sentences, so their ends reveal the "
                 "order; give each document several sentences that fit, or set pair_objective: none"
             )
     held_out, length = min(

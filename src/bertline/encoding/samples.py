@@ -17,7 +17,7 @@ sentence makes two samples: whole, and with its second part replaced. So half of
 length of their first segments.
 
 Sentence order prediction follows ALBERT (Lan et al. 2019, arXiv 1909.11942): the two parts of a chunk stay together,
-and half of the time they are swapped, which is the label. So that the ends of the parts do not tell it, a chunk is of
+and half of the time they are swapped, which is the label. So that the ends of the parts do not reveal it, a chunk is of
 whole sentences: it ends at the last one that fits, or after the second, and a document's single last sentence goes
 together with those before it. Only a sentence that is too long for a sample or alone in its document is divided.
 

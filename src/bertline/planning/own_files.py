@@ -128,7 +128,7 @@ def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
     compression = name.removeprefix(inner)
     if suffix := next((suffix for suffix in ARCHIVES if name.endswith(suffix)), None):
         return _Kind("archives", "files"), suffix
-    if inner.lower().endswith(TEXT_SUFFIXES):  # .TXT, from Windows; of other kinds the reader must know the suffix
+    if inner.lower().endswith(TEXT_SUFFIXES):  # .TXT, from Windows; for other kinds the reader needs the exact suffix
         return _Kind("texts", "files"), Path(inner).suffix + compression
     for kind, suffixes in (("pages", WEB_PAGES), ("tables", TABLES)):
         if suffix := next((suffix for suffix in suffixes if inner.endswith(suffix)), None):

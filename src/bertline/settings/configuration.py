@@ -49,7 +49,7 @@ _Validator: Any = validators.extend(
 class _Loader(yaml.SafeLoader):
     """Loader that rejects what YAML silently accepts: duplicate keys, keeping the last, and 24:00 as 1,440.
 
-    Also what a hostile file may have: aliases that stand for millions of values, or for a value around themselves, and
+    Also what a hostile file may have: aliases that expand to millions of values, or for a value around themselves, and
     scalars that their tag cannot be.
     """
 
@@ -66,7 +66,7 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         if is_alias and id(node) not in self._sizes:
-            raise yaml.MarkedYAMLError(problem="an alias stands within its own anchor", problem_mark=mark)
+            raise yaml.MarkedYAMLError(problem="an alias is within its own anchor", problem_mark=mark)
         if node is None or is_alias:
             return node
         if isinstance(node, yaml.ScalarNode):

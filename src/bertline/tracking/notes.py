@@ -81,5 +81,5 @@ def _has_the_parameters(run: Run, entry: Entry) -> bool:
 
 
 def _as_stored(value: float) -> float | None:
-    """Return a value as MLflow's databases have it, which know no infinity; None for a NaN."""
+    """Return a value as MLflow's databases have it, which have no infinity; None for a NaN."""
     return None if math.isnan(value) else max(-sys.float_info.max, min(sys.float_info.max, value))

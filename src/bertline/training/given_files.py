@@ -42,7 +42,7 @@ def check_dataset(recipe: Mapping[str, Any], card_json: Path, card: Mapping[str,
 
 
 def check_tokenizer(recipe: Mapping[str, Any], tokenizer_json: Path) -> None:
-    """Raise BertlineError if a tokenizer lies beside the card of another dataset than the recipe's."""
+    """Raise BertlineError if a tokenizer is beside the card of another dataset than the recipe's."""
     card_json = tokenizer_json.parent / paths.CARD
     if recipe.get("tokenizer") is None and card_json.exists():
         check_dataset(recipe, card_json, {"fingerprint": read_json(card_json).get("fingerprint")})

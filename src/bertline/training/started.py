@@ -77,7 +77,7 @@ def hardware_of(device: torch.device) -> str:
 def _git_state() -> tuple[str | None, bool | None]:
     """Return the commit of the source tree and whether it has changes; None if it is not a git checkout.
 
-    In a container the commit is that of the image, if its build was told.
+    In a container the commit is that of the image, if its build was given one.
     """
     command = ["git", "-C", str(Path(__file__).parent), "status", "--porcelain=v2", "--branch"]
     try:
