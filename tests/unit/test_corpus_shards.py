@@ -405,6 +405,14 @@ def test_a_flipped_bit_in_a_plan_or_an_index_changes_no_shard(
     record_property("faults", FLIPS)
 
 
+def test_a_plan_whose_checksum_has_another_name_is_refused(tmp_path: Path) -> None:
+    part, plan = write_part(tmp_path, "books", 0, ["One.", "Two."]), tmp_path / "plan.jsonl"
+    write_plan(plan, make_plan([("books", [part])], 1, 1e-9))
+    plan.write_text(plan.read_text().replace("crc32", "arc32", 1))
+    with pytest.raises(BertlineError, match=r"plan.jsonl is not a plan \(its first line has other keys\)"):
+        read_plan(plan)
+
+
 def test_a_plan_and_an_index_of_earlier_versions_are_read(tmp_path: Path) -> None:
     part, plan = write_part(tmp_path, "books", 0, ["One. Two.", "Three."]), tmp_path / "plan.jsonl"
     write_plan(plan, make_plan([("books", [part])], 1, 1e-9))

@@ -35,6 +35,8 @@ from bertline.files import Json, Recipe, parse_json, write_atomically
 from bertline.results import paths
 
 _CHECKED_LINE = re.compile(rb'(.*), "crc32": (\d+)\}\n?', re.DOTALL)  # of a plan
+_SUMS = ("documents", "held_out_documents", "sentences", "bytes")
+_KEYS_OF_PLAN = {"shards", "corpora", *_SUMS}
 HELD_OUT = "held_out"
 FEW_DOCUMENTS = 5  # with fewer, a held-out document would be too large a part of the text
 COPY_BYTES = 1 << 20
@@ -127,10 +129,7 @@ def stream_plan(
     training_bytes = sum(summary.pop("training_bytes") for summary in summaries)
     if training_bytes == 0:
         raise BertlineError(f"all documents are held out; lower held_out, given {held_out}, or add text")
-    sums = {
-        key: sum(summary[key] for summary in summaries)
-        for key in ("documents", "held_out_documents", "sentences", "bytes")
-    }
+    sums = {key: sum(summary[key] for summary in summaries) for key in _SUMS}
     names = [*(f"{shard:05d}" for shard in range(shards)), HELD_OUT]
 
     def pieces_of_shards() -> Iterator[tuple[str, list[Json]]]:
@@ -278,8 +277,8 @@ def read_plan(path: Path | str) -> Json:
     with _open_plan(path) as file:
         plan: Json = _parsed(file.readline(), path)
     plan.pop("crc32", None)
-    if "shards" not in plan:
-        raise BertlineError(f"{path} is not a plan (its first line names no shards); delete it and make it again")
+    if "shards" not in plan or plan.keys() - _KEYS_OF_PLAN:
+        raise BertlineError(f"{path} is not a plan (its first line has other keys); delete it and make it again")
     return plan
 
 
