@@ -39,12 +39,12 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 OF_MINE := $(foreach name,TIME LANGUAGE ENCODING COLUMN TABLE GPUS,$(if $(filter command%,$(origin $(name))),$(name)))
 OUTPUT := $(if $(filter default file,$(origin OUTPUT)),$(OUTPUT),$(value OUTPUT))
 # Given to the shell as environment variables, "$$TEXT": nothing in them is a command, of the shell or of make. Without
-# quotes, after `set -f`, their words are several arguments.
+# quotes, after `set -f`, their words are several arguments. A ~ at the beginning, which zsh leaves to make, is your home.
 DATA := CONFIG SET PROFILE SITE PYTHON PORT TESTS TIMES SEED TEXT OUTPUT TIME LANGUAGE ENCODING COLUMN TABLE GPUS RUN REPO TASK \
 	RUNS FROM TO PROCESSES OPTIONS FOLLOW DATASET SQUAD VOCABULARY TEXTS MSMARCO TREEBANKS TORCH_OPTIONS TORCH_LOCK ENGINE TARGET \
 	BUILD_OPTIONS BERTLINE_TEST_DATA FORCE DELETE PUBLIC PUSH NAMES
 DATA := $(foreach name,$(DATA),$(if $(filter undefined,$(origin $(name))),,$(name)))
-$(foreach name,$(DATA),$(eval override $(name) := $$(value $(name))))
+$(foreach name,$(DATA),$(eval override $(name) := $$(subst ^begin^,,$$(subst ^begin^~/,$$(HOME)/,^begin^$$(value $(name))))))
 export $(DATA)
 SETTINGS = $(if $(SET),--set "$$SET")
 # --config on a command line replaces that of a profile, which names the site file.
@@ -151,7 +151,7 @@ bench-data: $(READY) resources/sample/sample.json ## measure the data stages one
 	python bench/encoding.py "$${BERTLINE_TEST_DATA:-resources/sample}"
 
 bench-sentences: $(READY) ## compare sentence splitters on treebanks: make bench-sentences TREEBANKS=folder
-	python bench/sentences.py "$$TREEBANKS"
+	python bench/sentences.py "$${TREEBANKS:?is needed}"
 
 bench-scale: $(READY) resources/sample/sample.json ## measure how the data steps grow with a corpus; BERTLINE_TEST_DATA=folder for real text
 	python bench/scale.py "$${BERTLINE_TEST_DATA:-resources/sample}"
@@ -175,10 +175,10 @@ bench-finetune: $(READY) ## compare fine-tuning with transformers: make bench-fi
 	python bench/finetune.py "$$SQUAD" "$$VOCABULARY"
 
 bench-features: $(READY) ## compare feature extraction with transformers: make bench-features TEXTS=texts.txt VOCABULARY=vocab.txt
-	python bench/features.py "$$TEXTS" "$$VOCABULARY"
+	python bench/features.py "$${TEXTS:?is needed}" "$$VOCABULARY"
 
 bench-ranking: $(READY) ## compare ranking with transformers: make bench-ranking MSMARCO=folder VOCABULARY=vocab.txt
-	python bench/ranking.py "$$MSMARCO/collection.tsv" "$$MSMARCO/queries.tsv" "$$VOCABULARY"
+	python bench/ranking.py "$${MSMARCO:?is needed}/collection.tsv" "$$MSMARCO/queries.tsv" "$$VOCABULARY"
 
 mine: $(READY) ## write a configuration for your own text, sized to it and to this machine: make mine TEXT=folder [TIME=2h]
 	@python workflow/scripts/new_configuration.py "$$TEXT" --output "$$OUTPUT" $(foreach name,$(OF_MINE),\

@@ -1,7 +1,7 @@
 """Snakemake's logger plugin `bertline`: on a terminal, a line for each finished job, below them progress and time left.
 
-Snakemake's own log is complete in .snakemake/log. With VERBOSE=1, in a dry run, or if the output is not a terminal,
-Snakemake prints that log itself.
+A dry run lists the jobs. Snakemake's own log is complete in .snakemake/log. With VERBOSE=1, or if the output is not a
+terminal, Snakemake prints that log itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 
 from snakemake_logger_plugin_bertline.display import Display
+from snakemake_logger_plugin_bertline.dry_run import DryRun
 
 
 class LogHandler(LogHandlerBase):
@@ -20,8 +21,9 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self) -> None:
         verbose = os.environ.get("VERBOSE", "0") not in ("", "0")
-        shown = sys.stderr.isatty() and not verbose and not self.common_settings.dryrun
-        self.display = Display() if shown else None
+        shown = sys.stderr.isatty() and not verbose
+        view = DryRun if self.common_settings.dryrun else Display
+        self.display: Display | DryRun | None = view() if shown else None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show an event of the run."""

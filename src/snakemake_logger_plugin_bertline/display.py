@@ -27,6 +27,10 @@ REPEATED_MESSAGES = ("Exiting because a job execution failed", "At least one job
 INTERRUPTED = "Terminating processes on user request"
 REFRESH_PER_SECOND = 2
 
+# A job's name, and the description and the seconds left of a training, by its rule and wildcards.
+NameOf = Callable[[str, Mapping[str, str]], str]
+ProgressOf = Callable[[str, Mapping[str, str]], tuple[str, float | None] | None]
+
 
 @dataclass
 class Job:
@@ -43,6 +47,17 @@ class Job:
         return time.monotonic() - self.started
 
 
+def is_shown(record: logging.LogRecord) -> bool:
+    """Return whether a message that belongs to no job is for the user."""
+    said = "" if record.msg is None else record.getMessage()
+    return record.levelno >= logging.WARNING or said.startswith(SHOWN_MESSAGES)
+
+
+def message_of(record: logging.LogRecord) -> Text:
+    """Return the text of a message, red if it is an error."""
+    return Text(record.getMessage(), style="red" if record.levelno >= logging.ERROR else "")
+
+
 class Display:
     """Lines of finished jobs, and below them the running ones, progress and time left.
 
@@ -50,16 +65,15 @@ class Display:
     """
 
     def __init__(self) -> None:
-        # Set by the workflow: a job's name, and the description and the seconds left of a training. Nothing of bertline
-        # is imported here, because the workflow decides which bertline it uses.
-        self.name_of: Callable[[str, Mapping[str, str]], str] = lambda rule, wildcards: rule
-        self.progress_of: Callable[[str, Mapping[str, str]], tuple[str, float | None] | None] = lambda *job: None
+        self.name_of: NameOf = lambda rule, wildcards: rule
+        self.progress_of: ProgressOf = lambda rule, wildcards: None
         self.running: dict[int, Job] = {}
         self.waiting: dict[str, int] = {}
         self.seconds: defaultdict[str, list[float]] = defaultdict(list)  # of finished jobs, by rule
         self.done = self.total = 0
         self.began = 0.0
-        self.has_failed = self.is_interrupted = False
+        self.failed: set[tuple[str, str]] = set()  # rules and names of jobs that failed and have not succeeded since
+        self.is_interrupted = False
         self.console = Console(stderr=True, highlight=False)
         self.live = Live(
             console=self.console,
@@ -68,6 +82,13 @@ class Display:
             transient=True,
         )
         atexit.register(self.stop)  # a cursor that stays hidden is worse than a late line
+
+    def describe_jobs(self, name_of: NameOf, progress_of: ProgressOf) -> None:
+        """Take what describes a job from the workflow.
+
+        Nothing of bertline is imported here, because the workflow decides which bertline it uses.
+        """
+        self.name_of, self.progress_of = name_of, progress_of
 
     def stop(self) -> None:
         """Remove what is below the lines."""
@@ -91,16 +112,14 @@ class Display:
                 self.done, self.total = record.done, record.total  # type: ignore[attr-defined]
             case None if record.msg is not None and record.getMessage().startswith(INTERRUPTED):
                 self.is_interrupted = True
-                self._print(Text("Ctrl-C: trainings save and end; once more ends at once, without"))
-            case LogEvent.ERROR | None if self._is_shown(record):
-                self._print(Text(record.getMessage(), style="red" if record.levelno >= logging.ERROR else ""))
+                self._print(Text("Ctrl-C: trainings save and end; press it again to end at once, without saving"))
+            case LogEvent.ERROR | None if is_shown(record) and not self._is_repeated(record):
+                self._print(message_of(record))
 
-    def _is_shown(self, record: logging.LogRecord) -> bool:
+    def _is_repeated(self, record: logging.LogRecord) -> bool:
         said = "" if record.msg is None else record.getMessage()
         # The first comes before the event of the failure.
-        if "CalledProcessError" in said or (self.has_failed and any(text in said for text in REPEATED_MESSAGES)):
-            return False
-        return record.levelno >= logging.WARNING or said.startswith(SHOWN_MESSAGES)
+        return "CalledProcessError" in said or (self.failed and any(text in said for text in REPEATED_MESSAGES))
 
     def _print(self, line: Text) -> None:
         self.console.print(line, soft_wrap=True)
@@ -121,9 +140,10 @@ class Display:
         if job is None:  # a failure is logged twice
             return
         if failed:
-            self.has_failed = True
+            self.failed.add((job.rule, job.name))
             self.waiting[job.rule] = self.waiting.get(job.rule, 0) + 1  # it may be tried again
         else:
+            self.failed.discard((job.rule, job.name))
             self.seconds[job.rule].append(job.elapsed)
         how = "stopped" if self.is_interrupted else "failed"
         end = Text(f"{how} after {_duration(job.elapsed)}", "red") if failed else Text(_duration(job.elapsed), "dim")

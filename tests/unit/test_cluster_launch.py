@@ -386,7 +386,7 @@ def test_ctrl_c_on_a_terminal_saves_and_a_second_one_ends_at_once(tmp_path):
     launched, log = start_training(tmp_path, "--processes-per-node", "2", start_new_session=True)
     os.killpg(launched.pid, signal.SIGINT)
     assert launched.wait(60) == 75, log.read_text()
-    assert log.read_text().count("Ctrl-C: saving; once more ends at once, without") == 1
+    assert log.read_text().count("Ctrl-C: saving; press it again to end at once, without saving") == 1
     assert re.search(r"asked to stop: step \d+ is saved", log.read_text())
 
     program = """
@@ -411,7 +411,7 @@ time.sleep(500)  # as if it saved for long
             assert launched.poll() is None
             send(launched.pid, signal.SIGINT)
         _, said = launched.communicate(timeout=20)
-        assert (launched.returncode, said) == (130, "Ctrl-C: saving; once more ends at once, without\n")
+        assert (launched.returncode, said) == (130, "Ctrl-C: saving; press it again to end at once, without saving\n")
         for path in tmp_path.glob("[01]*"):
             path.unlink()
 

@@ -83,6 +83,25 @@ def copied_into_an_image() -> list[str]:
     ]
 
 
+def check_that_changed_files_stay(image: Path, project: Path) -> None:
+    """In an update of the image, which replaces the other files."""
+    script, mine, theirs = image / "deploy/kubernetes/copy_checkout.sh", project / "config/config.yaml", "contact: image\n"
+    mine.write_text("contact: me\n")
+    (project / "config/demo.yaml").unlink()
+    for update in ("first", "second"):
+        (image / "config/config.yaml").write_text(theirs)
+        (image / "README.md").write_text(update)
+        said = subprocess.run(["bash", script, project], check=True, capture_output=True, text=True).stdout
+        assert said.count("\n") == 1
+        assert f"{mine} has your changes and stays; the image's version is config/config.yaml.new" in said
+        assert mine.read_text() == "contact: me\n"
+        assert mine.with_name("config.yaml.new").read_text() == theirs
+        assert (project / "README.md").read_text() == update
+    assert (project / "config/demo.yaml").exists()
+    mine.write_text(theirs)
+    assert subprocess.run(["bash", script, project], check=True, capture_output=True).stdout == b""
+
+
 def test_the_whole_graph_can_be_started_from_an_image_on_kubernetes(tmp_path: Path) -> None:
     """The tree of the image, copied to a volume: links lead nowhere else, set-up counts as done, kustomize renders."""
     image, project = tmp_path / "bertline", tmp_path / "project"
@@ -98,17 +117,18 @@ def test_the_whole_graph_can_be_started_from_an_image_on_kubernetes(tmp_path: Pa
     project.mkdir()
     script = image / "deploy/kubernetes/copy_checkout.sh"
     for _ in range(2):
-        subprocess.run(["sh", script, project], check=True, cwd="/")
+        subprocess.run(["bash", script, project], check=True, cwd="/")
     assert [path.relative_to(project) for path in project.rglob("*") if path.is_symlink()] == [Path(".venv")]
     assert (project / ".venv").resolve() == image / ".venv"
-    copied = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
+    copied = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()} - {".copied.sha256"}
     assert set(copied_into_an_image()) - copied == {
         "deploy/containers/finish.sh", "deploy/containers/remove_test_tools.py"
     }  # fmt: skip
+    check_that_changed_files_stay(image, project)
     planned = subprocess.run(["make", "--dry-run", "plan"], cwd=project, capture_output=True, text=True, check=True)
     assert "show_plan.py" in planned.stdout
     assert "envs/install.py" not in planned.stdout
-    done = subprocess.run(["sh", script, tmp_path / "missing"], capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", script, tmp_path / "missing"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed: its kustomizations are not rendered")

@@ -99,7 +99,7 @@ def calls_of(folder: Path, target: str, *variables: str, environment: dict[str, 
     subprocess.run(
         ["make", target, *variables],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), **(environment or {})},
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "TEXTS": "needed.txt", **(environment or {})},
         capture_output=True,
         check=False,
     )
@@ -148,6 +148,12 @@ def test_several_configuration_files_are_one_variable(checkout: Path) -> None:
     _, (_, arguments, _) = calls_of(checkout, "plan", "CONFIG=config/a.yaml b.yaml", "SET=a.b=1 c=2")
     assert arguments[2:5] == ["--configfile", "config/a.yaml", "b.yaml"]
     assert arguments[-2:] == ["--config", "set=a.b=1 c=2"]
+
+
+def test_a_folder_in_your_home_may_begin_with_a_tilde(checkout: Path) -> None:
+    """Which zsh passes on unchanged."""
+    _, (_, arguments, _) = calls_of(checkout, "plan", "CONFIG=~/my.yaml b~/c")
+    assert arguments[2:5] == ["--configfile", f"{checkout}/my.yaml", "b~/c"]
 
 
 def test_the_file_that_make_mine_writes_is_planned_whatever_its_name(checkout: Path) -> None:

@@ -78,8 +78,9 @@ def test_a_damaged_run_is_one_line_and_the_other_is_in_the_report(
         write_report(records, Path("report"))
     assert named in str(raised.value)
     assert "\n" not in str(raised.value)
-    assert str(raised.value).endswith("report/index.html shows the others")
-    shown = Path("report/index.html").read_text()
+    assert str(raised.value).endswith("report/incomplete.html shows the others")
+    assert not Path("report/index.html").exists()  # what a failed job of snakemake left of it would be deleted
+    shown = Path("report/incomplete.html").read_text()
     assert 'id="healthy"' in shown
     assert 'id="demo"' not in shown
     with pytest.raises(BertlineError, match=named.replace(".", "[.]")):

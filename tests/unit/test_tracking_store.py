@@ -501,9 +501,22 @@ def test_a_database_that_is_down_is_one_line_before_mlflow_tries_it(
             BertlineError, match=rf"^MLflow at {re.escape(scheme)}://127\.0\.0\.1:9/m does not answer; "
         ):
             track([record], f"{scheme}://someone:secret@127.0.0.1:9/m")
+    with pytest.raises(BertlineError, match="does not answer"):
+        track([record], f"postgresql://{'a' * 70}/m")
 
 
-@pytest.mark.parametrize("address", ["postgresql:///mlflow", "postgresql://a,b/m", "postgresql://h:x/m", "databricks"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql:///mlflow",
+        "postgresql://a,b/m",
+        "postgresql://h:x/m",
+        "postgresql://127.0.0.1:9/m?host=/var/run/postgresql",
+        "mysql+pymysql://u:p@127.0.0.1:9/m?unix_socket=/var/run/mysqld/mysqld.sock",
+        "mssql+pyodbc://u:p@name_of_a_source",
+        "databricks",
+    ],
+)
 def test_an_address_without_one_host_is_left_to_mlflow(
     record: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:

@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-# Of one given again, Snakemake silently takes the last.
+# Given twice, Snakemake would silently use only the last.
 if (
     sum(
         word.partition("=")[0] in ("--configfile", "--configfiles")
@@ -17,7 +17,7 @@ if (
     > 1
 ):
     sys.exit(
-        "error: --configfile is given more than once, of which Snakemake takes the last alone; give the files after one "
+        "error: --configfile is given twice, and Snakemake would use only the last; give the files after one "
         "--configfile, as in --configfile a.yaml b.yaml"
     )
 

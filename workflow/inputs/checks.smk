@@ -90,8 +90,9 @@ if SITE and workflow.is_main_process:
 
 
 if DISPLAY:
-    DISPLAY.name_of = partial(job_names.job_name, plan)
-    DISPLAY.progress_of = partial(job_names.job_progress, plan)
+    DISPLAY.describe_jobs(
+        partial(job_names.job_name, plan), partial(job_names.job_progress, plan)
+    )
 
 
 onstart:

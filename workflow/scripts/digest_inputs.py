@@ -5,11 +5,13 @@ example:
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from bertline.command_line import run_command
+from bertline.console import BertlineError
 from bertline.planning.corpora import REMEMBERED_DIGESTS
 from bertline.planning.resolve import plan_of_files
 
@@ -24,7 +26,12 @@ def digest_inputs(
         settings: replaced settings, PATH=VALUE.
     """
     plan = plan_of_files(configfile, settings)
-    print(*plan.problems, f"the checksums are in {REMEMBERED_DIGESTS}", sep="\n")
+    if plan.problems:
+        raise BertlineError("; ".join(plan.problems))
+    if Path(REMEMBERED_DIGESTS).exists():
+        print(f"the checksums are in {REMEMBERED_DIGESTS}")
+    else:
+        print("this configuration has no files whose checksums are needed")
 
 
 if __name__ == "__main__":

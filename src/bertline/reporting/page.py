@@ -43,7 +43,8 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
     """Write `directory`/index.html, tables/*/*.csv, figures/*/*.svg and model-cards/*.md for the runs of `records`.
 
     Returns the page's path. The same inputs give the same bytes. Unfinished stages are shown with their results so far.
-    A damaged run does not affect the others: BertlineError is raised at the end, when they have their page.
+    Of a damaged run BertlineError is raised at the end, when the others have a page, incomplete.html: Snakemake deletes
+    the index.html of a job that fails.
 
     Args:
         records: record-*.json of each run to show. Those of one name, from before and after a change of its recipe, are
@@ -106,9 +107,12 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
             alternatives.of_scores_by_step(by_step),
         ),
     )
-    write_text(directory / "index.html", page)
+    incomplete = directory / "incomplete.html"
     if failures:
-        raise BertlineError("; ".join([*failures, f"{directory / 'index.html'} shows the others"]))
+        write_text(incomplete, page)
+        raise BertlineError("; ".join([*failures, f"{incomplete} shows the others"]))
+    incomplete.unlink(missing_ok=True)
+    write_text(directory / "index.html", page)
     return directory / "index.html"
 
 

@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from filelock import FileLock
 
@@ -61,6 +61,7 @@ _ARTIFACT_PATHS = (
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 # Ports of the databases that MLflow can use without a server of its own.
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+_OTHER_SERVERS = {"host", "hostaddr", "service", "unix_socket", "odbc_connect"}  # keys of an address that replace its host
 # Full disks, in the messages of SQLite, PostgreSQL and the operating system.
 _FULL = ("database or disk is full", "DiskFull", "No space left on device", "Disk quota exceeded")
 
@@ -232,17 +233,23 @@ def connect(tracking_uri: str) -> MlflowClient:
 
 
 def _reach_database(tracking_uri: str) -> None:
-    """Raise BertlineError if the host of a database does not answer: MLflow would try in silence for two minutes."""
+    """Raise BertlineError if the host of a database does not answer: MLflow would try in silence for two minutes.
+
+    Addresses that name the server in another way, such as a socket file or ODBC's name of a data source, are left to
+    MLflow.
+    """
     try:
         address = urlsplit(tracking_uri)
         host, port = address.hostname, address.port or _PORTS.get(address.scheme.partition("+")[0])
     except ValueError:
-        return  # not one host and one port: MLflow's to read
+        return  # not one host and one port
     if host is None or address.scheme.partition("+")[0] not in _PORTS or "," in address.netloc:
+        return
+    if address.scheme == "mssql+pyodbc" or _OTHER_SERVERS & parse_qs(address.query).keys():
         return
     try:
         socket.create_connection((host, port), timeout=10).close()
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for a name that cannot be a host's
         raise BertlineError(_unanswered(tracking_uri)) from None
 
 

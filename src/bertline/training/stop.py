@@ -15,7 +15,7 @@ import time
 LOST = 69  # lost the connection to another process, which failed: EX_UNAVAILABLE
 FAILED = 70  # failed by itself and reported why: EX_SOFTWARE
 STOPPED = 75  # stopped on request after saving its state, to be run again: EX_TEMPFAIL
-CTRL_C_SAVES = b"Ctrl-C: saving; once more ends at once, without\n"
+CTRL_C_SAVES = b"Ctrl-C: saving; press it again to end at once, without saving\n"
 # Environment variable: a random secret that the ranks of a job share.
 TOKEN = "BERTLINE_JOB_TOKEN"  # noqa: S105
 
