@@ -76,7 +76,9 @@ class DryRun:
         verb = "job would run" if len(jobs) == 1 else "jobs would run"
         self.console.print(f"{len(jobs):,} {verb}. VERBOSE=1 shows their files, commands and resources.")
         if self.checkpoints:
-            self.console.print(f"More follow: their number depends on the result of: {', '.join(sorted(self.checkpoints))}.")
+            self.console.print(
+                f"More follow: their number depends on the result of: {', '.join(sorted(self.checkpoints))}."
+            )
 
 
 def _reasons(job: PlannedJob, *, files: bool = True) -> list[str]:

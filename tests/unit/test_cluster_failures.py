@@ -49,6 +49,13 @@ def test_lines_of_srun_about_the_tasks_are_not_a_reason():
     assert last_words(Path("a.log")) == "error: the loss is nan"
 
 
+def test_what_failed_before_ctrl_c_has_a_line():
+    Path("a.log").write_text("Traceback (most recent call last):\nRuntimeError: boom\n")
+    failed = BLOCK.format(rule="read_files", number=1, log="a.log")
+    said = failed + "Terminating processes on user request, this might take some time.\n"
+    assert reasons_in(said) == ["read_files: RuntimeError: boom (a.log)"]
+
+
 def test_after_ctrl_c_only_what_was_saved_and_what_was_wrong_has_a_line():
     Path("a.log").write_text(
         "12:00:01 step 7/9\n12:00:02 asked to stop: step 8 is saved; run the same command to resume\n"
@@ -59,6 +66,6 @@ def test_after_ctrl_c_only_what_was_saved_and_what_was_wrong_has_a_line():
     for number, log in enumerate(("a.log", "b.log", "c.log"), 1):
         said += BLOCK.format(rule=f"rule_{log[0]}", number=number, log=log)
     assert reasons_in(said) == [
-        "rule_a: stopped: step 8 is saved; the same command goes on (a.log)",
+        "rule_a: stopped: step 8 is saved; the same command continues (a.log)",
         "rule_c: error: c.txt is empty; fill it (c.log)",
     ]

@@ -381,7 +381,7 @@ def test_a_signalled_launcher_lets_its_ranks_save(tmp_path, number):
     assert not (tmp_path / "phase" / paths.LOCK).exists()
 
 
-def test_ctrl_c_on_a_terminal_saves_and_a_second_one_ends_at_once(tmp_path):
+def test_ctrl_c_on_a_terminal_saves(tmp_path):
     """A terminal sends SIGINT to the launcher and to its ranks."""
     launched, log = start_training(tmp_path, "--processes-per-node", "2", start_new_session=True)
     os.killpg(launched.pid, signal.SIGINT)
@@ -389,6 +389,38 @@ def test_ctrl_c_on_a_terminal_saves_and_a_second_one_ends_at_once(tmp_path):
     assert log.read_text().count("Ctrl-C: saving; press it again to end at once, without saving") == 1
     assert re.search(r"asked to stop: step \d+ is saved", log.read_text())
 
+
+def test_ctrl_c_that_also_ends_the_reader_of_the_output_saves(tmp_path):
+    """As in `launch.py ... 2>&1 | tee log`."""
+    program = """
+import os, pathlib, sys, time
+from bertline.training.stop import StopSignal
+stop_signal = StopSignal()
+pathlib.Path(sys.argv[1], "here").touch()
+while not stop_signal.received:
+    time.sleep(0.05)
+time.sleep(0.5)
+pathlib.Path(sys.argv[1], "saved").touch()
+raise SystemExit(75)
+"""
+    (tmp_path / "trainer.py").write_text(program)
+    for name, command in (("launched", [LAUNCH, "--processes-per-node", "1", "--"]), ("alone", [])):
+        folder = tmp_path / name
+        folder.mkdir()
+        arguments = [sys.executable, *map(str, command), str(tmp_path / "trainer.py"), str(folder)]
+        reader, writer = os.pipe()
+        with subprocess.Popen(arguments, start_new_session=True, stderr=writer, stdout=writer) as started:
+            os.close(writer)
+            deadline = time.monotonic() + 60
+            while not (folder / "here").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            os.close(reader)
+            os.killpg(started.pid, signal.SIGINT)
+            assert started.wait(60) == 75
+        assert (folder / "saved").exists()
+
+
+def test_a_second_ctrl_c_ends_a_launcher_at_once(tmp_path):
     program = """
 import os, pathlib, sys, time
 from bertline.training.stop import StopSignal

@@ -61,6 +61,30 @@ def test_a_checkpoint_of_another_fingerprint_is_reported_and_not_changed(tmp_pat
     assert external.exists()
 
 
+def test_a_checkpoint_of_another_fingerprint_and_the_same_step_is_not_replaced(tmp_path):
+    save(tmp_path, 100, fingerprint="theirs")
+    with pytest.raises(BertlineError, match="step-00000100 is a checkpoint of another model; move it away"):
+        save(tmp_path, 100)
+    assert find_checkpoint(tmp_path, "theirs")[1]["step"] == 100
+
+
+def test_a_trainer_that_lost_its_lock_while_it_wrote_changes_no_checkpoint(tmp_path):
+    for step in (100, 150):
+        save(tmp_path, step)
+    losses = iter([None, BertlineError("the lock is lost")])
+
+    def check():
+        if (loss := next(losses)) is not None:
+            raise loss
+
+    writer = CheckpointWriter(tmp_path, keep=1, before=check)
+    writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": 100})
+    with pytest.raises(BertlineError, match="the lock is lost"):
+        writer.wait()
+    assert names(tmp_path) == ["durable.json", "step-00000100", "step-00000150"]
+    assert load_checkpoint(find_checkpoint(tmp_path, "mine")[0])[0]["weight"].tolist() == [150, 150, 150]
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
 def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(tmp_path, caplog, name, damage):

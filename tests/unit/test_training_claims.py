@@ -12,6 +12,7 @@ import torch
 from bertline.console import BertlineError
 from bertline.training.distributed.claims import claim, claim_whole, private_folder
 from bertline.training.distributed.process_group import Group
+from bertline.training.stop import STOPPED, StopSignal
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +76,17 @@ def test_a_training_waits_for_all_that_share_its_gpu_and_nothing_starts_with_it(
             holder.end()
     assert late.heard.recv() in (0, 1)
     late.end()
+
+
+def test_a_training_that_waits_for_a_gpu_stops_on_request(tmp_path: Path) -> None:
+    holder, asked = Holder(tmp_path, 1), StopSignal(0.0)
+    assert holder.heard.recv() == 0
+    with pytest.raises(SystemExit) as whole:
+        claim_whole(NAMES[0], tmp_path, Group(0, 1, torch.device("cpu")), asked)
+    with pytest.raises(SystemExit) as shared:
+        claim(NAMES[:1], tmp_path, 1, asked)
+    assert (whole.value.code, shared.value.code) == (STOPPED, STOPPED)
+    holder.end()
 
 
 def test_locks_are_in_a_folder_that_only_this_user_can_write_to(tmp_path: Path) -> None:

@@ -96,6 +96,11 @@ def test_a_fine_tuning_of_another_phase_or_with_another_datasets_tokenizer_is_re
             BertlineError, match=f"{folder} is of phase {'a' * 16}, but recipe .* from phase {'c' * 16}"
         ):
             finetune(given, tokenizer, tmp_path / "out", initial_weights=folder)
+    for step, wrong in ((None, "exports/step-1"), (1, "huggingface"), (2, "exports/step-1")):
+        given["initial_weights"] = {"phase": "a" * 16, **({"step": step} if step else {})}
+        with pytest.raises(BertlineError, match=f"{phase / wrong} is of another step, but recipe .* starts from"):
+            finetune(given, tokenizer, tmp_path / "out", initial_weights=phase / wrong)
+    check_initial_weights({**given, "initial_weights": {"phase": "a" * 16, "step": 1}}, phase / "exports/step-1")
     given["initial_weights"] = {"phase": "a" * 16}
     with pytest.raises(BertlineError, match=f"is dataset {OTHER}, but recipe"):
         finetune(given, datasets / "other/tokenizer.json", tmp_path / "out", initial_weights=phase / "huggingface")

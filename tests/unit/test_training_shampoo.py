@@ -11,6 +11,7 @@ from training_processes import Trainer, train
 
 from bertline.files import read_json, sha256_of_file
 from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from bertline.training.optimizers.shampoo import _inverse_root
 
 REFERENCES = Path(__file__).parent / "references"
 REFERENCE = read_json(REFERENCES / "soap.json")  # also weights and gradients of that of Shampoo
@@ -71,6 +72,16 @@ def test_updates_of_shampoo_are_those_of_distributed_shampoo():
     settings = {"betas": [0.9, 0.95], "epsilon": 1e-8, "factor_epsilon": 1e-12, "root_interval": 3, "largest_side": 8}
     tensors = train_on_reference("shampoo", settings, read_json(REFERENCES / "shampoo.json")["steps"])
     assert tensors == {f"long.{name}" for name in ("step", "exp_avg", "exp_avg_sq", "right_factor", "right_root")}
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-16, 1e-30])
+@pytest.mark.parametrize("norm", [1.0, 100.0])
+def test_roots_of_singular_factors_are_finite(epsilon, norm):
+    """In float32 the least eigenvalues are rounding errors, also negative ones, larger than epsilon."""
+    torch.manual_seed(0)
+    gradient = torch.randn(1, 64, 384)
+    gradient *= norm / gradient.norm()
+    assert _inverse_root(gradient.mT @ gradient, epsilon).isfinite().all()
 
 
 def test_before_the_first_roots_shampoo_is_adamw():

@@ -92,7 +92,9 @@ def test_a_dry_run_on_a_terminal_lists_jobs_by_their_names_and_says_why(graph: P
     assert re.search(r"pretrain phase: first/phase1 +(missing|forced execution)", shown)
     assert "jobs would run" in shown or "job would run" in shown
     assert not re.search(r"rule pretrain_phase:|resources: |Select jobs|[0-9a-f]{16}", shown)
-    assert "rule pretrain_phase:" in on_terminal(graph, "--dry-run", "--forcerun=pretrain_phase", "pretrain", verbose=True)
+    assert "rule pretrain_phase:" in on_terminal(
+        graph, "--dry-run", "--forcerun=pretrain_phase", "pretrain", verbose=True
+    )
 
 
 def test_verbose_shows_everything(graph: Path) -> None:
@@ -112,7 +114,7 @@ def test_ctrl_c_saves_and_the_same_command_ends_with_the_same_weights(graph: Pat
     shown = on_terminal(graph, "pretrain", ctrl_c_after=(rf"step [1-9][\d,]* of {STEPS:,}",), status=1)
     assert "Ctrl-C: trainings save and end; press it again to end at once, without saving" in shown
     assert re.search(r"pretrain phase: first/phase1  stopped after", shown)
-    saved = re.search(r"pretrain_phase: stopped: step (\d+) is saved; the same command goes on", shown)
+    saved = re.search(r"pretrain_phase: stopped: step (\d+) is saved; the same command continues", shown)
     assert 0 < int(saved[1]) < STEPS
     assert not re.search("Traceback|Error", shown)
     assert not [*graph.glob(weights)]

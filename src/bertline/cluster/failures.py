@@ -24,9 +24,10 @@ SAVED = re.compile(r"asked to stop: (step \d+ is saved)")
 def read_reasons(snakemake_logs: list[Path]) -> list[str]:
     """Return a line for each job that failed and did not succeed later: rule, last line of its log, path of the log.
 
-    After Ctrl-C, which ends all jobs, only those with an error and those that saved have a line.
+    Of those that Ctrl-C ended, only jobs with an error and those that saved have a line.
     """
     snakemake_log = "".join(map(_read, snakemake_logs))
+    interrupted = snakemake_log.find(INTERRUPTED)
     found, done_later = {}, set()
     for failed in FAILED.finditer(snakemake_log):
         rule, number, logs = failed.groups()
@@ -35,9 +36,9 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
         if number != "0" and f"\nFinished jobid: {number} " in snakemake_log[failed.end() :]:
             done_later.add(first)
         words = last_words(Path(first))
-        if INTERRUPTED in snakemake_log:
+        if 0 <= interrupted < failed.start():
             if saved := SAVED.search(words):
-                words = f"stopped: {saved[1]}; the same command goes on"
+                words = f"stopped: {saved[1]}; the same command continues"
             elif not words.startswith("error: "):
                 continue
         found[first] = f"{rule}: {words} ({first})"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from bertline.training.stop import CTRL_C_SAVES, LOST, STOPPED
+from bertline.training.stop import LOST, STOPPED, print_that_ctrl_c_saves
 
 # Time for the other processes to end by themselves after one has ended.
 GRACE_SECONDS = 30.0
@@ -104,7 +104,7 @@ def wait_for_all(
             # SIGKILL would leave the ranks of mpirun; on SIGTERM it kills them.
             _end_at_once(processes, signal.SIGTERM if stop_with and interrupts == 2 else signal.SIGKILL, interrupts)
         if number == signal.SIGINT and interrupts == 1:
-            os.write(2, CTRL_C_SAVES)
+            print_that_ctrl_c_saves()
 
     for number in PASSED_ON:
         signal.signal(number, receive)

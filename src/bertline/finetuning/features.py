@@ -17,7 +17,7 @@ from bertline.console import BertlineError, progress
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, special_token_ids
 from bertline.finetuning.batches import evaluation_batches, pad
 from bertline.finetuning.feature_files import OUTPUTS, Pooling, open_feature_file
-from bertline.finetuning.prediction import check_vocabulary
+from bertline.finetuning.prediction import check_ids
 from bertline.finetuning.prediction_files import check_output
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.tables import read_lines, read_texts
@@ -155,7 +155,7 @@ def load_encoder_of(folder: Path, max_sequence_length: int, device: torch.device
     network = architecture_of(config).task_network(config, "tokens", 2)  # an encoder without a pooler
     load_encoder(network, weights)
     tokenizer = read_tokenizer(find_tokenizer(folder))
-    check_vocabulary(folder, tokenizer, config.vocab_size)
+    check_ids(folder, tokenizer, config.vocab_size)
     return network.encoder.to(device).eval(), tokenizer
 
 

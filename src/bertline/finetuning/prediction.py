@@ -105,7 +105,7 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
         raise BertlineError(f"{folder}/{paths.WEIGHTS} lacks {missing[0]}, which a {made} has; get it again")
     prepare_precision(precision, device)
     tokenizer = read_tokenizer(find_tokenizer(folder))
-    check_vocabulary(folder, tokenizer, config.vocab_size)
+    check_ids(folder, tokenizer, config.vocab_size)
     task = _read_task(folder / paths.FINETUNED_TASK)
     settings = {**SETTINGS, **task.get("settings", {})}
     settings["max_sequence_length"] = min(settings["max_sequence_length"], config.max_position_embeddings)
@@ -120,7 +120,7 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     )
 
 
-def check_vocabulary(folder: Path, tokenizer: Tokenizer, size: int) -> None:
+def check_ids(folder: Path, tokenizer: Tokenizer, size: int) -> None:
     """Raise BertlineError for a tokenizer with ids that the network in the folder has no embeddings for."""
     entry, largest = max(tokenizer.get_vocab().items(), key=lambda pair: pair[1])
     if largest >= size:

@@ -98,7 +98,7 @@ def _finetune(
         check_initial_weights(recipe, initial_weights)
     if "directory" in recipe["model"]:  # of external weights, whose description is kept with the results
         recipe["model"] = read_configuration(Path(recipe["model"]["directory"], paths.CONFIG)).to_dict()
-    group, _claims = join(options)  # held until the end of this function
+    group, _claims = join(options, stop_signal)  # held until the end of this function
     folder, settings = output / paths.CHECKPOINTS, recipe["settings"]
     task = prepare_task(
         recipe["task"], recipe["data"], settings | {"seed": recipe["seed"]}, tokenizer_path, recipe.get("table")
@@ -212,20 +212,21 @@ def write_outputs(
     write_json(output / paths.SCORES, metrics)
 
 
-def join(options: Options) -> tuple[Group, object]:
+def join(options: Options, stop_signal: StopSignal | None) -> tuple[Group, object]:
     """Join the other processes of torchrun's environment, if there are any, on a device of one's own.
 
-    Returns the group and what reserves the device.
+    Returns the group and what reserves the device. Raises SystemExit with status 75 when any rank's `stop_signal` is
+    set while they wait for it.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         group = join_group(options.threads or os.cpu_count() or 1)
         if not group.is_rank_zero:
             logging.getLogger().setLevel(logging.ERROR)
         logger.info(describe(group))
-        return group, claim_whole_gpu(group)
+        return group, claim_whole_gpu(group, stop_signal)
     if options.threads:
         torch.set_num_threads(options.threads)
-    device, claim = claim_device(options.fine_tunings_per_gpu)
+    device, claim = claim_device(options.fine_tunings_per_gpu, stop_signal)
     return Group(0, 1, device), claim
 
 

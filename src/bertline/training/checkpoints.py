@@ -46,14 +46,19 @@ def save_checkpoint(
     keep: int,
     keep_every: int = 0,
     keep_steps: Collection[int] = (),
+    before: Callable[[], None] = lambda: None,
 ) -> Path:
     """Write the checkpoint of `state["step"]`; then remove all but the `keep` newest of the same fingerprint.
 
     Also kept are those whose step is one of `keep_steps` or a multiple of `keep_every`, if it is not 0, and the best
     ones that the `keep` newest name. Those of later steps are removed: they were damaged, and training resumed before
-    them.
+    them. `before` is called when all is written, before anything is replaced or removed.
+
+    Raises BertlineError if another model's checkpoint of this step is there.
     """
     path = _path_of(directory, state["step"])
+    if _state_of(path).get("fingerprint", state["fingerprint"]) != state["fingerprint"]:
+        raise BertlineError(f"{path} is a checkpoint of another model; move it away, and run the same command again")
     replaced = path.with_name(f".{path.name}.replaced")
     with write_folder_atomically(path) as aside:
         for name, tensors in zip(FILES, (weights, optimizer), strict=True):
@@ -61,6 +66,7 @@ def save_checkpoint(
         digests = {name: sha256_of_file(aside / name) for name in FILES}
         write_json(aside / paths.STATE, {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
         fsync_directory(aside)
+        before()
         if path.exists():  # damaged, or of the same step before some were skipped
             path.rename(replaced)
     shutil.rmtree(replaced, ignore_errors=True)
@@ -89,8 +95,12 @@ class CheckpointWriter:
         keep_steps: Collection[int] = (),
         before: Callable[[], None],
     ) -> None:
-        """Start the thread, which calls `before` ahead of each checkpoint; `wait` reraises its exceptions."""
-        self._save = partial(save_checkpoint, directory, keep=keep, keep_every=keep_every, keep_steps=keep_steps)
+        """Start the thread, which calls `before` ahead of each checkpoint, and before it replaces others.
+
+        `wait` reraises its exceptions.
+        """
+        kept = {"keep": keep, "keep_every": keep_every, "keep_steps": keep_steps}
+        self._save = partial(save_checkpoint, directory, **kept, before=before)
         self._before = before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._written: Future[Path] | None = None

@@ -56,17 +56,23 @@ def check_initial_weights(recipe: Mapping[str, Any], folder: Path) -> None:
     """
     initial = recipe["initial_weights"]
     if "phase" in initial:
-        phase = folder.resolve()  # results/phases/{phase}, or its huggingface or exports/step-{step}
+        phase, step = folder.resolve(), None  # results/phases/{phase}, or its huggingface or exports/step-{step}
         if phase.name == paths.EXPORT:
             phase = phase.parent
         elif phase.parent.name == Path(paths.CHECKPOINT_EXPORT).parent.name:
-            phase = phase.parents[1]
+            phase, step = phase.parents[1], phase.name.removeprefix("step-")
         described = phase / paths.RECIPE
         theirs = read_json(described).get("fingerprint") if described.exists() else None
         if theirs is not None and theirs != initial["phase"]:
             raise BertlineError(
                 f"initial weights: {folder} is of phase {theirs}, but recipe {recipe['fingerprint']} starts from phase "
                 f"{initial['phase']}; give {paths.PHASE.format(phase=initial['phase'])}, or plan a run from this one"
+            )
+        wanted = "its last step" if "step" not in initial else f"step {initial['step']}"
+        if theirs is not None and wanted != ("its last step" if step is None else f"step {step}"):
+            raise BertlineError(
+                f"initial weights: {folder} is of another step, but recipe {recipe['fingerprint']} starts from {wanted} of "
+                f"phase {theirs}; give that, or plan a run from this one"
             )
         return
     is_recorded = "content" in initial and "name" not in initial

@@ -23,7 +23,7 @@ from filelock import FileLock
 from bertline.console import BertlineError
 from bertline.files import write_json
 from bertline.results import paths
-from bertline.training.stop import STOPPED, StopSignal
+from bertline.training.stop import StopSignal, end_if_asked
 
 if TYPE_CHECKING:  # it imports torch, and the lock is read by commands that need none
     from bertline.training.distributed.process_group import Group
@@ -129,17 +129,22 @@ def acquire(lock: TrainingLock | None, group: Group, *, wait: bool, stop_signal:
         if not waited:
             logger.info("%s is training this; waiting until it is done", owner)
             waited = True
-        if group.all_reduce_max(stop_signal is not None and stop_signal.received):
-            logger.info("asked to stop while waiting; run the same command to wait again")
-            raise SystemExit(STOPPED)
+        end_if_asked(group, stop_signal)
         time.sleep(RETRY_SECONDS)
     return waited
 
 
 def owner_of(path: Path) -> str:
-    """Return a description of the owner of the lock in the file `path`; empty if its heartbeat has stopped."""
+    """Return a description of the owner of the lock in the file `path`; empty if its heartbeat has stopped.
+
+    For people, not for a decision: unlike the lock, it compares this machine's clock with that of the file server.
+    """
     owner = _read(path)
-    return _described(owner) if owner and time.time() - path.stat().st_mtime <= STALE_SECONDS else ""
+    try:
+        is_alive = time.time() - path.stat().st_mtime <= STALE_SECONDS
+    except FileNotFoundError:  # released meanwhile
+        return ""
+    return _described(owner) if owner and is_alive else ""
 
 
 def _described(owner: dict[str, Any]) -> str:

@@ -48,7 +48,7 @@ def train(
     if not group.is_rank_zero:
         logging.getLogger().setLevel(logging.ERROR)
     logger.info(describe(group))
-    _claims = claim_whole_gpu(group)  # held until the end of this function
+    _claims = claim_whole_gpu(group, stop_signal)  # held until the end of this function
     lock = TrainingLock(output / paths.CHECKPOINTS) if group.is_rank_zero else None
     phase = None
     try:
@@ -74,9 +74,8 @@ def train(
                     raise SystemExit(STOPPED)
         phase.publish()
     except memory.ERRORS as error:
-        memory.raise_if_memory_ran_out(
-            error, options.micro_batch_tokens, "with several GPUs --shard-optimizer or --fsdp"
-        )
+        more = "with several GPUs --shard-optimizer, or --fsdp if the optimizer allows it"
+        memory.raise_if_memory_ran_out(error, options.micro_batch_tokens, more)
         raise
     finally:
         if phase is not None:

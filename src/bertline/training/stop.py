@@ -7,17 +7,30 @@ This module does not import PyTorch, so that handlers are installed before its i
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bertline.training.distributed.process_group import Group
+
+logger = logging.getLogger(__name__)
 
 # Exit statuses of a trainer's process, with names from sysexits.h. srun returns the highest status of its tasks.
 LOST = 69  # lost the connection to another process, which failed: EX_UNAVAILABLE
 FAILED = 70  # failed by itself and reported why: EX_SOFTWARE
 STOPPED = 75  # stopped on request after saving its state, to be run again: EX_TEMPFAIL
-CTRL_C_SAVES = b"Ctrl-C: saving; press it again to end at once, without saving\n"
 # Environment variable: a random secret that the ranks of a job share.
 TOKEN = "BERTLINE_JOB_TOKEN"  # noqa: S105
+
+
+def print_that_ctrl_c_saves() -> None:
+    """Print what the first Ctrl-C does, in a signal handler: nobody may read it, as after `| tee`, which ended."""
+    with suppress(OSError):
+        os.write(2, b"Ctrl-C: saving; press it again to end at once, without saving\n")
 
 
 class StopSignal:
@@ -35,9 +48,16 @@ class StopSignal:
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next one ends the process, whatever it does
             if TOKEN not in os.environ and os.environ.get("RANK", "0") == "0":  # otherwise the launcher says it
-                os.write(2, CTRL_C_SAVES)
+                print_that_ctrl_c_saves()
 
     @property
     def received(self) -> bool:
         """Whether a signal was received or the deadline has passed."""
         return self._received or (self._deadline is not None and time.monotonic() > self._deadline)
+
+
+def end_if_asked(group: Group, stop_signal: StopSignal | None) -> None:
+    """Raise SystemExit with status 75 on every rank if any rank's `stop_signal` is set while all wait."""
+    if group.all_reduce_max(stop_signal is not None and stop_signal.received):
+        logger.info("asked to stop while waiting; run the same command to wait again")
+        raise SystemExit(STOPPED)

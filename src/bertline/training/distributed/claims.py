@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from bertline.console import BertlineError
 from bertline.training.distributed.process_group import Group
+from bertline.training.stop import StopSignal, end_if_asked
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +29,22 @@ SLOTS = 16
 RETRY_SECONDS = 2.0
 
 
-def claim_device(sharing: int = 1) -> tuple[torch.device, FileLock | None]:
-    """Return a GPU that fewer than `sharing` others use, or the CPU, and the lock that reserves a place on it."""
+def claim_device(sharing: int = 1, stop_signal: StopSignal | None = None) -> tuple[torch.device, FileLock | None]:
+    """Return a GPU that fewer than `sharing` others use, or the CPU, and the lock that reserves a place on it.
+
+    Raises SystemExit with status 75 when `stop_signal` is set while it waits.
+    """
     if not torch.cuda.is_available():
         return torch.device("cpu"), None
     names = [_name(index) for index in range(torch.cuda.device_count())]
-    index, lock = claim(names, private_folder(Path(tempfile.gettempdir())), sharing)
+    index, lock = claim(names, private_folder(Path(tempfile.gettempdir())), sharing, stop_signal)
     torch.cuda.set_device(index)
     return torch.device("cuda", index), lock
 
 
-def claim(names: Sequence[str], folder: Path, sharing: int) -> tuple[int, FileLock]:
+def claim(
+    names: Sequence[str], folder: Path, sharing: int, stop_signal: StopSignal | None = None
+) -> tuple[int, FileLock]:
     """Claim a place on one of the GPUs `names`, the emptiest first, waiting if there is none.
 
     Returns the GPU's index and the lock, which holds until it is released or this process ends.
@@ -50,21 +56,24 @@ def claim(names: Sequence[str], folder: Path, sharing: int) -> tuple[int, FileLo
     # Spread the waiting processes over the places.
     index, lock = places[os.getpid() % len(places)]
     logger.info("other trainings are on every GPU; waiting for number %d", index)
-    lock.acquire()
+    while not _try(lock):
+        end_if_asked(Group(0, 1, torch.device("cpu")), stop_signal)
+        time.sleep(RETRY_SECONDS)
     return index, lock
 
 
-def claim_whole_gpu(group: Group) -> list[FileLock]:
+def claim_whole_gpu(group: Group, stop_signal: StopSignal | None = None) -> list[FileLock]:
     """Reserve this rank's GPU until the locks are released, waiting until nothing else uses it; [] without a GPU.
 
-    All ranks retry together, so that no collective times out.
+    All ranks retry together, so that no collective times out. Raises SystemExit with status 75 when any rank's
+    `stop_signal` is set while they wait.
     """
     if group.device.type != "cuda":
         return []
-    return claim_whole(_name(group.device.index or 0), private_folder(Path(tempfile.gettempdir())), group)
+    return claim_whole(_name(group.device.index or 0), private_folder(Path(tempfile.gettempdir())), group, stop_signal)
 
 
-def claim_whole(name: str, folder: Path, group: Group) -> list[FileLock]:
+def claim_whole(name: str, folder: Path, group: Group, stop_signal: StopSignal | None = None) -> list[FileLock]:
     """Claim all places on the GPU `name` of this rank."""
     locks = [_lock(folder, name, slot) for slot in range(SLOTS)]
     waited = False
@@ -75,6 +84,7 @@ def claim_whole(name: str, folder: Path, group: Group) -> list[FileLock]:
         if not waited:
             logger.info("other trainings are on the GPU; waiting until they are done")
             waited = True
+        end_if_asked(group, stop_signal)
         time.sleep(RETRY_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311
     return locks
 

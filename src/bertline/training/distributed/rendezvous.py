@@ -23,7 +23,7 @@ from bertline.training.stop import TOKEN
 
 logger = logging.getLogger(__name__)
 
-ELSEWHERE = "192.0.2.1"  # of no host: RFC 5737; the way to it is the default route
+ELSEWHERE = "192.0.2.1"  # an address that no host has (RFC 5737): the way to it is the default route
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -81,7 +81,7 @@ def _listen(address: str, port: int) -> int:
 def _address_for_all(address: str, port: int) -> str:
     """Return MASTER_ADDR; on its own node, where Debian's /etc/hosts makes it a loopback address, one for other nodes.
 
-    It is that of the interface that GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names, or of the default route, or the
+    It is that of the interface whose exact name is in GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, or of the default route, or the
     only one. Raises BertlineError if there are several to choose from.
     """
     try:

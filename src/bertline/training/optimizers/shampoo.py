@@ -11,7 +11,7 @@ from torch import Tensor
 from bertline.training.optimizers.base import NamedParameters
 from bertline.training.optimizers.factors import SIDES, FactoredOptimizer, update_factors
 
-ROOT = 4  # of the factors of a matrix: 2 for each of its 2 sides, also if only one of them has a factor
+ROOT = 4  # of the factors of a matrix: 2 for each of its 2 sides, even if only one of them has a factor
 
 
 class Shampoo(FactoredOptimizer):
@@ -75,7 +75,10 @@ def _preconditioned(mean: Tensor, state: Mapping[str, Tensor], *, like: Tensor) 
 
 
 def _inverse_root(factor: Tensor, epsilon: float) -> Tensor:
-    """Return `factor`^(-1/4), [matrices, size, size], with all eigenvalues moved up so that the least is `epsilon`."""
+    """Return `factor`^(-1/4), [matrices, size, size], with all eigenvalues moved up by what the least is below `epsilon`.
+
+    None is below `epsilon` afterwards: in float32 the sum of a small `epsilon` and a rounding error could be 0.
+    """
     values, vectors = torch.linalg.eigh(factor)
-    values = values + (epsilon - values[:, :1]).clamp(min=0)
+    values = (values + (epsilon - values[:, :1]).clamp(min=0)).clamp(min=epsilon)
     return (vectors * values.pow(-1 / ROOT)[:, None, :]) @ vectors.mT
