@@ -61,13 +61,8 @@ _ARTIFACT_PATHS = (
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 # Ports of the databases that MLflow can use without a server of its own.
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
-_OTHER_SERVERS = {
-    "host",
-    "hostaddr",
-    "service",
-    "unix_socket",
-    "odbc_connect",
-}  # keys of an address that replace its host
+# Keys of an address that replace its host.
+_OTHER_SERVERS = {"host", "hostaddr", "service", "unix_socket", "odbc_connect"}
 # Full disks, in the messages of SQLite, PostgreSQL and the operating system.
 _FULL = ("database or disk is full", "DiskFull", "No space left on device", "Disk quota exceeded")
 

@@ -75,9 +75,10 @@ def _preconditioned(mean: Tensor, state: Mapping[str, Tensor], *, like: Tensor) 
 
 
 def _inverse_root(factor: Tensor, epsilon: float) -> Tensor:
-    """Return `factor`^(-1/4), [matrices, size, size], with all eigenvalues moved up by what the least is below `epsilon`.
+    """Return `factor`^(-1/4), [matrices, size, size].
 
-    None is below `epsilon` afterwards: in float32 the sum of a small `epsilon` and a rounding error could be 0.
+    All eigenvalues are moved up by what the least is below `epsilon`. None is below it afterwards: in float32 the sum
+    of a small `epsilon` and a rounding error could be 0.
     """
     values, vectors = torch.linalg.eigh(factor)
     values = (values + (epsilon - values[:, :1]).clamp(min=0)).clamp(min=epsilon)
