@@ -119,7 +119,7 @@ class Display:
     def _is_repeated(self, record: logging.LogRecord) -> bool:
         said = "" if record.msg is None else record.getMessage()
         # The first comes before the event of the failure.
-        return "CalledProcessError" in said or (self.failed and any(text in said for text in REPEATED_MESSAGES))
+        return "CalledProcessError" in said or (bool(self.failed) and any(text in said for text in REPEATED_MESSAGES))
 
     def _print(self, line: Text) -> None:
         self.console.print(line, soft_wrap=True)

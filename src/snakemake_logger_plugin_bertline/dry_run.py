@@ -22,7 +22,7 @@ MISSING, UPDATED = "Missing output files", "Updated input files"
 
 @dataclass
 class PlannedJob:
-    """A job that would run, `reasons` as Snakemake gives them, such as `Missing output files: a, b; Forced execution`."""
+    """A job that would run, with Snakemake's reasons, such as `Missing output files: a, b; Forced execution`."""
 
     rule: str
     name: str

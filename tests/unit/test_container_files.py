@@ -85,11 +85,8 @@ def copied_into_an_image() -> list[str]:
 
 def check_that_changed_files_stay(image: Path, project: Path) -> None:
     """In an update of the image, which replaces the other files."""
-    script, mine, theirs = (
-        image / "deploy/kubernetes/copy_checkout.sh",
-        project / "config/config.yaml",
-        "contact: image\n",
-    )
+    script, mine = image / "deploy/kubernetes/copy_checkout.sh", project / "config/config.yaml"
+    theirs = "contact: image\n"
     mine.write_text("contact: me\n")
     (project / "config/demo.yaml").unlink()
     for update in ("first", "second"):

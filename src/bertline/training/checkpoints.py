@@ -99,8 +99,9 @@ class CheckpointWriter:
 
         `wait` reraises its exceptions.
         """
-        kept = {"keep": keep, "keep_every": keep_every, "keep_steps": keep_steps}
-        self._save = partial(save_checkpoint, directory, **kept, before=before)
+        self._save = partial(
+            save_checkpoint, directory, keep=keep, keep_every=keep_every, keep_steps=keep_steps, before=before
+        )
         self._before = before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._written: Future[Path] | None = None

@@ -71,8 +71,8 @@ def check_initial_weights(recipe: Mapping[str, Any], folder: Path) -> None:
         wanted = "its last step" if "step" not in initial else f"step {initial['step']}"
         if theirs is not None and wanted != ("its last step" if step is None else f"step {step}"):
             raise BertlineError(
-                f"initial weights: {folder} is of another step, but recipe {recipe['fingerprint']} starts from {wanted} "
-                f"of phase {theirs}; give that, or plan a run from this one"
+                f"initial weights: {folder} is of another step, but recipe {recipe['fingerprint']} starts from "
+                f"{wanted} of phase {theirs}; give that, or plan a run from this one"
             )
         return
     is_recorded = "content" in initial and "name" not in initial
