@@ -540,6 +540,7 @@ def test_an_evaluation_set_that_is_wrong_is_reported(tmp_path: Path) -> None:
     collect_ngrams(Recipe(sets={"a": [tmp_path / "levels.json"]}), tmp_path / "ngrams.npz")
 
 
+@pytest.mark.slow
 def test_articles_of_squad_are_found_in_wikipedia(test_data: Path, tmp_path: Path) -> None:
     """SQuAD's paragraphs are Wikipedia: given as documents, all that are long enough are found."""
     dev = test_data / "squad/dev-v1.1.json"

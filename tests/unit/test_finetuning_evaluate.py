@@ -51,6 +51,7 @@ def test_nothing_imports_evaluate_before_it_scores(tmp_path: Path, module: str) 
     assert (job.communicate(timeout=300)[1], job.returncode) == ("", 0)
 
 
+@pytest.mark.slow
 def test_scoring_imports_no_transformers_and_leaves_it_as_it_was(tmp_path: Path) -> None:
     code = (
         "import sys; from bertline.finetuning.scoring import load_metric; load_metric('texts', 'mrpc');"

@@ -118,6 +118,7 @@ def test_only_bf16_and_fp8_on_a_gpu_keep_hidden_states_in_bfloat16(card, precisi
     assert model.encoder.residual_type is expected
 
 
+@pytest.mark.slow
 def test_a_layer_moves_at_most_180_h_bytes_in_addition_to_its_products():
     if torch.version.cuda is not None:
         pytest.skip("this PyTorch has a CUDA library of its own")

@@ -115,6 +115,7 @@ def test_a_dry_run_lists_files_and_revisions_and_sends_nothing(run: Path, server
     assert server.requests == []
 
 
+@pytest.mark.slow
 def test_a_pushed_model_loads_in_a_clean_process_with_the_logits_of_the_local_one(run: Path, server: Hub) -> None:
     commit = push().rpartition("/")[2]
     assert server.refs["refs/heads/main"] == commit

@@ -361,6 +361,7 @@ print(json.dumps([
 """
 
 
+@pytest.mark.slow
 def test_registered_models_answer_as_their_folders_in_a_process_without_bertline(kept: Kept) -> None:
     row = {"question": "is a river long", "context": "a river is long long is a a river " * 3}
     text = "a river is long"

@@ -353,6 +353,7 @@ def test_a_damaged_origin_is_one_line(anna: Path, uri: str, content: str) -> Non
         track_in(anna, uri)
 
 
+@pytest.mark.slow
 def test_trackers_with_a_lock_each_make_every_run_once(tmp_path: Path, uri: str, anna: Path) -> None:
     track_in(anna, uri)
     expected = names(uri)

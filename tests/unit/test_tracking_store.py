@@ -401,6 +401,7 @@ def artifact_folders() -> set[str]:
     return {run.info.artifact_uri.partition("/mlartifacts/")[0] for run in runs().values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("move", [shutil.move, shutil.copytree])
 def test_a_project_that_was_moved_or_copied_writes_its_files_next_to_its_database(
     record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, move: Callable[[Path, Path], object]
@@ -592,6 +593,7 @@ def test_a_follower_sends_everything_after_an_hour_without_a_server(
     assert curves(runs()["phase1"]) == journal("results/phases/phase1/checkpoints/journal.jsonl", last_step=180)
 
 
+@pytest.mark.slow
 def test_two_trackers_and_a_fresh_database_leave_every_point_once(record: Path) -> None:
     Path("mlflow.db").unlink()
     command = [sys.executable, str(SCRIPT), str(record), "--uri", URI, "--output"]

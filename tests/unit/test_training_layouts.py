@@ -179,6 +179,7 @@ def test_fixed_shapes_give_the_same_losses(data, model, samples, rows, packed):
     assert not idle.any()
 
 
+@pytest.mark.slow
 def test_programs_of_all_shapes_are_made_once_and_none_is_replaced_by_eager_mode(data, model, monkeypatch):
     """More than the 8 that PyTorch allows by default; with a compiler that only traces."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))

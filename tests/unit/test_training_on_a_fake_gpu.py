@@ -47,10 +47,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     return dict(json.loads(line) for line in done.stdout.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_tensors_are_where_they_should_be_and_nothing_waits_for_the_gpu(results: dict[str, str | None], case: str):
     assert results[case] is None
 
 
+@pytest.mark.slow
 def test_every_case_is_looked_at(results: dict[str, str | None]):
     assert sorted(results) == sorted(CASES)

@@ -160,6 +160,7 @@ def test_two_ranks_stopped_and_killed_end_with_the_same_bits(card, tmp_path):
     assert sha256_of_file(output / "model.safetensors") == sha256_of_file(undisturbed / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_muon_with_a_growing_batch_is_resumed_with_the_same_bits(card, tmp_path):
     given = recipe(steps=24, optimizer="muon", schedule="wsd", batch_size_warmup={"from": 4, "steps": 12})
     straight, output = tmp_path / "straight", tmp_path / "phase"

@@ -143,6 +143,7 @@ def assert_planned_or_refused(config: dict[str, Any], what: Any) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.fault(row="configurations")
 def test_every_text_of_a_shipped_configuration_may_be_hostile(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, record_property: Any

@@ -67,6 +67,7 @@ def test_the_scores_of_thousands_of_finetunings_are_on_no_command_line(graph: Pa
     assert max(map(len, commands)) < 2000
 
 
+@pytest.mark.slow
 def test_a_record_that_is_longer_than_an_argument_reaches_its_job(graph: Path) -> None:
     """Of the grid that BERT's authors searched, with five seeds."""
     write_config(graph, rates=RATES[:4], seeds=5)
