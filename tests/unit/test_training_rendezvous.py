@@ -32,6 +32,10 @@ OWN_ADDRESS = next(
     ),
     None,
 )
+try:
+    OWN_NAME_IS_LOOPBACK = socket.gethostbyname(socket.gethostname()).startswith("127.")
+except OSError:
+    OWN_NAME_IS_LOOPBACK = False
 
 
 def rank_of_group(rank: int, ranks: int, port: int, output: Path, environment: dict[str, str]) -> None:
@@ -87,14 +91,15 @@ def test_processes_of_several_nodes_listen_on_the_interface_of_the_node_s_addres
 
 
 @pytest.mark.skipif(OWN_ADDRESS is None, reason="this machine has no interface besides the loopback one")
+@pytest.mark.skipif(not OWN_NAME_IS_LOOPBACK, reason="this machine's own name is not a loopback address")
 def test_a_node_whose_own_name_is_a_loopback_address_listens_where_other_nodes_reach_it(tmp_path: Path) -> None:
     interface = next(
         name for name, found in psutil.net_if_addrs().items() if any(one.address == OWN_ADDRESS for one in found)
     )
-    given = {"MASTER_ADDR": "localhost", "LOCAL_WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": interface}
+    given = {"MASTER_ADDR": socket.gethostname(), "LOCAL_WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": interface}
     found = join(tmp_path, 2, lambda _: given)
     assert [one["listens"] for one in found] == [[OWN_ADDRESS], [OWN_ADDRESS]]
-    said = f"localhost is a loopback address here: the job listens on {OWN_ADDRESS} (GLOO_SOCKET_IFNAME chooses)"
+    said = f"{given['MASTER_ADDR']} is a loopback address here: the job listens on {OWN_ADDRESS} (GLOO_SOCKET_IFNAME"
     assert said in (tmp_path / "log0").read_text()
 
 
@@ -105,17 +110,18 @@ def test_which_address_other_nodes_reach_is_asked_for_if_it_cannot_be_known(monk
     interfaces = {"lo": address("127.0.0.1"), "a": address("10.0.0.1"), "b": address("10.1.0.1")}
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: interfaces)
     monkeypatch.setattr(rendezvous, "_own_address", lambda *_: None)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, 1, 6, "", ("127.0.0.1", 29500))])
     for name in rendezvous.INTERFACES:
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(BertlineError, match=r"MASTER_ADDR=localhost is a loopback .*; set GLOO_SOCKET_IFNAME to the"):
-        rendezvous._address_for_all("localhost", 29500)
+    with pytest.raises(BertlineError, match=r"MASTER_ADDR=gpu1 is a loopback .*; set GLOO_SOCKET_IFNAME to the"):
+        rendezvous._address_for_all("gpu1", 29500)
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "b")
-    assert rendezvous._address_for_all("localhost", 29500) == "10.1.0.1"
+    assert rendezvous._address_for_all("gpu1", 29500) == "10.1.0.1"
     monkeypatch.delenv("NCCL_SOCKET_IFNAME")
     del interfaces["b"]
-    assert rendezvous._address_for_all("localhost", 29500) == "10.0.0.1"
+    assert rendezvous._address_for_all("gpu1", 29500) == "10.0.0.1"
     del interfaces["a"]
-    assert rendezvous._address_for_all("localhost", 29500) == "localhost"
+    assert rendezvous._address_for_all("gpu1", 29500) == "gpu1"
     assert rendezvous._address_for_all("127.0.0.1", 29500) == "127.0.0.1"
 
 
@@ -167,3 +173,4 @@ def test_training_resuming_and_sharded_optimizers_unpickle_nothing(tmp_path: Pat
         given = (2, port, log, recipe(steps=4), card, output, None, options)
         assert exit_codes(train, [(rank, *given) for rank in range(2)]) == [75 * (stop_after is not None)] * 2
     assert "resuming" in log.read_text()
+    assert rendezvous._address_for_all("localhost", 29500) == "localhost"

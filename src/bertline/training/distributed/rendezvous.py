@@ -81,14 +81,14 @@ def _listen(address: str, port: int) -> int:
 def _address_for_all(address: str, port: int) -> str:
     """Return MASTER_ADDR; on its own node, where Debian's /etc/hosts makes it a loopback address, one for other nodes.
 
-    It is that of the interface whose exact name is in GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, or of the default
-    route, or the only one. Raises BertlineError if there are several to choose from.
+    `localhost` and numbers are not changed. It is that of the interface whose exact name is in GLOO_SOCKET_IFNAME or
+    NCCL_SOCKET_IFNAME, or of the default route, or the only one. Raises BertlineError if there are several to choose from.
     """
     try:
         place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4]
     except OSError:
         return address  # the connection says so
-    if _is_number(address) or not ip_address(place[0]).is_loopback:
+    if address == "localhost" or _is_number(address) or not ip_address(place[0]).is_loopback:
         return address
     of_interfaces = psutil.net_if_addrs()
     named = next((of_interfaces[os.environ[name]] for name in INTERFACES if os.environ.get(name) in of_interfaces), ())
