@@ -82,7 +82,8 @@ def _address_for_all(address: str, port: int) -> str:
     """Return MASTER_ADDR; on its own node, where Debian's /etc/hosts makes it a loopback address, one for other nodes.
 
     `localhost` and numbers are not changed. It is that of the interface whose exact name is in GLOO_SOCKET_IFNAME or
-    NCCL_SOCKET_IFNAME, or of the default route, or the only one. Raises BertlineError if there are several to choose from.
+    NCCL_SOCKET_IFNAME, or of the default route, or the only one. Raises BertlineError if there are several to
+    choose from.
     """
     try:
         place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4]
