@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import termios
@@ -36,6 +37,7 @@ def on_terminal(
 
     def take_terminal() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs, such as these tests, may ignore it
 
     given = {"stdout": terminal, "stderr": terminal, "stdin": terminal, "env": environment}
     given |= {"start_new_session": True, "preexec_fn": take_terminal}
