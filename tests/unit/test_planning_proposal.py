@@ -193,6 +193,22 @@ def test_much_text_is_extrapolated_from_a_part(tmp_path: Path, monkeypatch: pyte
     assert found.characters == pytest.approx(size, rel=0.02)
 
 
+@pytest.mark.parametrize("kind", ["txt", "txt.gz", "jsonl"])
+def test_several_encodings_change_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """They are chosen before anything is counted, however often a file is read for that."""
+    monkeypatch.setattr("bertline.planning.own_text.SAMPLE_CHARACTERS", 2_000_000)
+    size = 0
+    for number in range(1 if kind == "txt" else 8):
+        text = 1000 * (text_of(number) + "\n\n")
+        size += len(text) * (4 if kind == "txt" else 1)
+        content = {"txt": 4 * text, "txt.gz": text, "jsonl": 1000 * (json.dumps({"text": text_of(number)}) + "\n")}[kind]
+        packed = gzip.compress(content.encode(), 1) if kind == "txt.gz" else content.encode()
+        (tmp_path / f"{number}.{kind}").write_bytes(packed)
+    found = [look_at([str(tmp_path)], SCHEMA, encoding=encoding) for encoding in ("utf-8", "utf-8,latin-1")]
+    assert found[0].characters == pytest.approx(size, rel=0.2)
+    assert found[1].characters == pytest.approx(found[0].characters, rel=0.06)
+
+
 def latin1(folder: Path) -> None:
     (write_texts(folder) / "b.txt").write_bytes("Ein Stück Käse.".encode("latin-1"))
 

@@ -9,7 +9,16 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.corpus.encodings import Encodings, WrongEncoding, check_encoding, first_that_decodes, mark_of
-from bertline.corpus.unpacking import ARCHIVES, UNPACK_RATIO, Allowance, as_damage_error, open_unpacked
+from bertline.corpus.tables import is_table
+from bertline.corpus.unpacking import (
+    ARCHIVES,
+    UNPACK_RATIO,
+    Allowance,
+    as_damage_error,
+    is_web_page,
+    name_without_compression,
+    open_unpacked,
+)
 
 FILES_TO_CHECK = 400
 NAMED = 3
@@ -32,6 +41,26 @@ def refuse_nul(file: Path, lines: Sequence[str], encodings: Encodings) -> None:
         raise BertlineError(f"{file} is not {given}: it has NUL characters; {_advice_for_nul(_beginning(file))}")
 
 
+def is_in_one_encoding(file: Path) -> bool:
+    """Return whether all of a file is decoded by the corpus's encoding: plain text and CSV, by its name.
+
+    The members of an archive have an encoding each. Web pages may declare theirs, and other tables are in UTF-8.
+    """
+    name = name_without_compression(file.name)
+    is_other = file.name.endswith(ARCHIVES) or is_web_page(file.name) or (is_table(file) and not name.endswith(".csv"))
+    return not is_other
+
+
+def encoding_of(file: Path, encodings: Sequence[str]) -> str:
+    """Return the first of the encodings that decodes all of a file. Raises WrongEncoding if none does."""
+    with (
+        as_damage_error(str(file)),
+        open_unpacked(file, Allowance(file, UNPACK_RATIO)) as stream,
+        first_that_decodes(stream, str(file), encodings) as (_, encoding),
+    ):
+        return encoding
+
+
 @contextmanager
 def advice_on_encoding(files: Sequence[Path], encodings: Encodings) -> Iterator[None]:
     """Say how many of the files are not in the encodings, and what to give, where there is no configuration yet."""
@@ -51,16 +80,11 @@ def advice_on_encoding(files: Sequence[Path], encodings: Encodings) -> Iterator[
 
 def _wrong_at(file: Path, encodings: Sequence[str]) -> int | None:
     """Return the offset of the first wrong byte, -1 for another reason, or None for a file in one of the encodings."""
-    allowance = Allowance(file, UNPACK_RATIO)
     try:
-        with (
-            as_damage_error(str(file)),
-            open_unpacked(file, allowance) as stream,
-            first_that_decodes(stream, str(file), encodings),
-        ):
-            return None
+        encoding_of(file, encodings)
     except WrongEncoding as error:
         return -1 if error.offset is None else error.offset
+    return None
 
 
 def _advice(wrong: dict[Path, int], checked: int, encodings: Sequence[str]) -> str:
