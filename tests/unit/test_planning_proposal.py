@@ -161,6 +161,14 @@ def test_files_of_each_form_are_recognised_and_read(tmp_path: Path, name: str) -
     assert 1000 < found.characters == found.bytes
 
 
+def test_the_text_of_a_table_that_is_packed_very_well_is_found_in_many_rows(tmp_path: Path) -> None:
+    rows = 5000
+    stories = ["", *(f"{30 * SENTENCES[0]}{number}" for number in range(1, rows))]
+    table = pyarrow.table({"key": [f"key {number}" for number in range(rows)], "story": stories})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", compression="zstd", use_dictionary=False)
+    assert look_at([str(tmp_path)], SCHEMA).corpora[0].settings["text"] == "story"
+
+
 def test_a_folder_becomes_a_corpus_for_each_kind_of_files(tmp_path: Path) -> None:
     write_texts(tmp_path / "in" / "deep")
     (tmp_path / "in" / "page.html").write_text(f"<html><body><p>{text_of(1)}</p></body></html>")
