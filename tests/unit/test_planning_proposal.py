@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,10 +29,13 @@ from hypothesis import strategies as st
 from pyzstd import compress
 
 from bertline.console import BertlineError
+from bertline.corpus.plain_text import decoded_lines
+from bertline.corpus.unpacking import Allowance, open_unpacked
 from bertline.planning import machine as machines
 from bertline.planning.corpora import expand
 from bertline.planning.machine import Machine, this_machine
 from bertline.planning.new_configuration import make_configuration
+from bertline.planning.own_encoding import advice_on_encoding
 from bertline.planning.own_files import Corpus
 from bertline.planning.own_table import describe_table
 from bertline.planning.own_text import OwnText, look_at
@@ -209,7 +213,9 @@ def test_several_encodings_change_no_estimate(tmp_path: Path, monkeypatch: pytes
     for number in range(1 if kind == "txt" else 8):
         text = 1000 * (text_of(number) + "\n\n")
         size += len(text) * (4 if kind == "txt" else 1)
-        content = {"txt": 4 * text, "txt.gz": text, "jsonl": 1000 * (json.dumps({"text": text_of(number)}) + "\n")}[kind]
+        content = {"txt": 4 * text, "txt.gz": text, "jsonl": 1000 * (json.dumps({"text": text_of(number)}) + "\n")}[
+            kind
+        ]
         packed = gzip.compress(content.encode(), 1) if kind == "txt.gz" else content.encode()
         (tmp_path / f"{number}.{kind}").write_bytes(packed)
     found = [look_at([str(tmp_path)], SCHEMA, encoding=encoding) for encoding in ("utf-8", "utf-8,latin-1")]
@@ -291,6 +297,85 @@ def test_the_encodings_to_give_are_told_and_never_guessed(tmp_path: Path) -> Non
     assert "latin-1 reads it well" not in refusal()
     for unknown in ("utf8000", "utf-8,nonsense", "latin-1,utf-8"):
         assert refusal(unknown).startswith("the encoding '")
+
+
+def test_the_encodings_to_give_are_accepted(tmp_path: Path) -> None:
+    """In their order: `latin-1`, which decodes anything, stays the last."""
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_text(f"{number}: {text_of(number)}")
+    (tmp_path / "1.txt").write_bytes("Ein Stück Käse.".encode("latin-1"))
+    (tmp_path / "2.txt").write_bytes("Ein Stück Käse.".encode("utf-16"))
+    given = "utf-8"
+    for following in ("utf-8,latin-1", "utf-8,utf-16,latin-1"):
+        with pytest.raises(BertlineError) as raised:
+            look_at([str(tmp_path)], SCHEMA, encoding=given, language="de")
+        given = str(raised.value).partition("ENCODING=")[2].partition(", otherwise")[0]
+        assert given == following
+    assert look_at([str(tmp_path)], SCHEMA, encoding=given, language="de").documents == 8
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "message"),
+    [
+        (
+            "utf-8,cp1252",
+            3000 * text_of(1).encode() + b"\0",
+            "2.txt is not any of utf-8, cp1252, as 1 of 8 files (2.txt):"
+            " it has NUL characters; leave it out if it is no text",
+        ),
+        (
+            "utf-16",
+            b"A line.",
+            "0.txt is not utf-16, as 8 of 8 files (0.txt, 1.txt, 2.txt, ...): UTF-16 stream does not "
+            "start with BOM; give another ENCODING, or convert the files",
+        ),
+        ("utf-8,utf-16", "A line.".encode("utf-16")[:-1], "(2.txt): it begins with the mark of utf-16; replace it"),
+    ],
+)
+def test_a_text_without_a_wrong_byte_has_the_reason_why_it_cannot_be_read(
+    tmp_path: Path, encoding: str, content: bytes, message: str
+) -> None:
+    (write_texts(tmp_path) / "2.txt").write_bytes(content)
+    with pytest.raises(BertlineError, match=re.escape(message)):
+        look_at([str(tmp_path)], SCHEMA, encoding=encoding, language="de")
+
+
+def test_only_what_is_read_with_the_encoding_is_checked_and_not_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusal() -> str:
+        with pytest.raises(BertlineError) as raised:
+            look_at([str(tmp_path)], SCHEMA, language="de")
+        return str(raised.value)
+
+    stories = [f"Ein Stück Käse. {text_of(number)}" for number in range(9)]
+    pyarrow.parquet.write_table(pyarrow.table({"text": stories}), tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("text\n" + "\n".join(f'"{story}"' for story in stories))
+    (tmp_path / "c.csv").write_bytes((tmp_path / "b.csv").read_text().encode("latin-1"))
+    assert f"{tmp_path}/c.csv is not utf-8, as 1 of 2 files (c.csv): byte 12 is 0xfc; " in refusal()
+    monkeypatch.setattr("bertline.planning.own_encoding.BYTES_TO_CHECK", 100)
+    assert "c.csv is not utf-8, as 1 of the 1 files that were checked (c.csv): byte 12 is 0xfc; " in refusal()
+    assert "give ENCODING=utf-8,latin-1" in refusal()
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_the_text_before_a_wrong_byte_is_not_kept_in_memory(tmp_path: Path, name: str) -> None:
+    size = 40 << 20
+    content = 20 * os.urandom(1 << 20).hex().encode() + b" \xfc"
+    (tmp_path / name).write_bytes(gzip.compress(content, 1) if name.endswith(".gz") else content)
+    del content
+    tracemalloc.start()
+    try:
+        with (
+            pytest.raises(BertlineError, match=rf"byte {size + 1} is 0xfc; if latin-1 reads it well \('ü'\)"),
+            advice_on_encoding([tmp_path / name], "utf-8"),
+            open_unpacked(tmp_path / name, Allowance(tmp_path / name, 1000)) as stream,
+        ):
+            for _ in decoded_lines(stream, str(tmp_path / name), "utf-8"):
+                pass
+        assert tracemalloc.get_traced_memory()[1] < size // 2
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_brace_in_a_name_and_capitals_in_a_suffix(tmp_path: Path) -> None:
