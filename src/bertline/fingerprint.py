@@ -19,7 +19,7 @@ STAGE_VERSIONS = {
     "overlap": 3,
     "sentences": 4,
     "shards": 3,
-    "tokenizer": 4,
+    "tokenizer": 5,
     "samples": 2,
     "sentence_order": 2,  # only of datasets with this objective, beside "samples"
     "import": 1,
