@@ -399,7 +399,7 @@ def test_a_given_language_and_encoding_are_taken(tmp_path: Path) -> None:
 
 def found_text(folder: Path, **changes: Any) -> OwnText:
     corpus = Corpus("texts", {"source": "files", "paths": [f"{folder}/*.txt"]}, [])
-    whole = OwnText([corpus], 100, 10**7, 10**7, 1_700_000, "en", 1.0, {}, "LATIN", True, 80, ["text"], {})
+    whole = OwnText([corpus], 100, 10**7, 10**7, 1_700_000, "en", 1.0, {}, "LATIN", True, 80, ["text"], 1, {})
     return replace(whole, **changes)
 
 
@@ -623,6 +623,16 @@ def test_an_encoding_or_a_language_that_is_none_is_one_line(
             time_steps=lambda *_: {},
             **settings,
         )
+
+
+def test_documents_that_begin_alike_are_not_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertline.planning.own_text.KEPT_CHARACTERS", 1000)
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_text(f"{text_of(0)} This is document number {number}.")
+    (tmp_path / "8.txt").write_text((tmp_path / "7.txt").read_text())
+    found = look_at([str(tmp_path)], SCHEMA)
+    assert len(set(found.sample)) == 1
+    assert found.different == 8
 
 
 GOOD = "".join(f'{{"text": "a text of number {n} here", "label": "{"ab"[n % 2]}"}}\n' for n in range(40))

@@ -44,7 +44,7 @@ COVERAGE = 0.9995  # of the characters, by an alphabet
 
 @dataclass(frozen=True)
 class OwnText:
-    """What was found. All but the sample is of the whole text, extrapolated from what was read.
+    """What was found. All but `sample` and `different` is of the whole text, extrapolated from what was read.
 
     Attributes:
         documents, characters, bytes, words: of the text as documents; words are those between spaces.
@@ -53,6 +53,7 @@ class OwnText:
         script: the first word of the Unicode names of most of its letters, as LATIN.
         alphabet: number of different characters that make up 99.95 percent of the sample.
         sample: texts of documents, whole or their beginnings.
+        different: number of different documents among those that were read.
         not_read: suffixes of files that are not text, with their numbers.
     """
 
@@ -68,6 +69,7 @@ class OwnText:
     has_case: bool
     alphabet: int
     sample: list[str]
+    different: int
     not_read: Mapping[str, int]
 
 
@@ -138,6 +140,7 @@ def look_at(
         has_case=has_case,
         alphabet=alphabet,
         sample=sample,
+        different=len(set(filter(None, texts))),
         not_read=not_read,
     )
 
