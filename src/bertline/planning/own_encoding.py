@@ -95,8 +95,10 @@ def _checked(
     checked: dict[Path, WrongEncoding | None] = {**found}
     left = BYTES_TO_CHECK
     for file in texts[:: max(1, len(texts) // FILES_TO_CHECK)]:
+        if file in found:
+            continue
         left -= file.stat().st_size
-        if file not in found and left >= 0:
+        if left >= 0:
             checked[file] = _problem_of(file, encodings)
     return {file: checked[file] for file in texts if file in checked}
 
