@@ -184,10 +184,7 @@ def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
     at every start and a folder of books takes seconds to read. Files are read by several threads. More than a gigabyte
     shows its progress, and what is known is saved every half minute and when it is interrupted.
     """
-    try:
-        cache = json.loads(remembered.read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
-        cache = {}
+    cache = _remembered_digests(remembered)
     states = {path: path.stat() for path in paths}
     states_known = {path: [state.st_size, state.st_mtime_ns] for path, state in states.items()}
     unknown = [path for path, state in states_known.items() if cache.get(str(path), [])[:2] != state]
@@ -203,6 +200,18 @@ def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
         finally:
             write_json(remembered, cache)
     return {str(path): cache[str(path)][2] for path in states}
+
+
+def _remembered_digests(path: Path) -> dict[str, list[Any]]:
+    """Return the entries of the cache that have its form: size, modification time and digest."""
+    try:
+        cache = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    entries = cache.items() if isinstance(cache, dict) else ()
+    return {
+        name: entry for name, entry in entries if isinstance(entry, list) and [*map(type, entry)] == [int, int, str]
+    }
 
 
 def _read_digests(paths: list[Path], size: int) -> Generator[tuple[Path, str], None, None]:

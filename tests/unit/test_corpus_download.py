@@ -20,7 +20,7 @@ from dump_server import CUT, CUT_AND_IGNORE_RANGE, ENDLESS, IGNORE_RANGE, Misbeh
 from bertline import __version__
 from bertline.console import BertlineError, without_credentials
 from bertline.corpus import download as module
-from bertline.corpus.download import Expected, download, download_file
+from bertline.corpus.download import Expected, download, download_file, name_of_mirror
 
 CONTENT = random.Random(1).randbytes(3_000_000)  # noqa: S311
 EXPECTED = Expected(size=len(CONTENT), sha1=hashlib.sha1(CONTENT).hexdigest())  # noqa: S324
@@ -434,3 +434,15 @@ def self_signed(folder: Path) -> Path:
     path = folder / "certificate.pem"
     path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
     return path
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://[2001:DB8::1]:8080/x", "[2001:db8::1]:8080"),
+        ("https://[::1]/x", "[::1]"),
+        ("http://a.org:81", "a.org:81"),
+    ],
+)
+def test_a_mirror_is_named_by_host_and_port(url: str, name: str) -> None:
+    assert name_of_mirror(url) == name

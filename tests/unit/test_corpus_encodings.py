@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from corpus_recipe import schema_of_configurations
 from test_corpus_text_files import put, read
+from test_corpus_unpacking import archive_of
 
 from bertline.console import BertlineError
 from bertline.corpus import encodings
@@ -41,6 +42,15 @@ def test_each_text_has_the_first_encoding_that_decodes_it(tmp_path: Path) -> Non
     # With one encoding nothing is chosen, and nothing counted.
     _, counts = read(tmp_path, files[0], encoding="utf-8")
     assert "encodings" not in counts
+
+
+@pytest.mark.parametrize("kind", [".tar", ".tar.gz", ".zip"])
+def test_members_of_any_archive_have_their_encodings(tmp_path: Path, kind: str) -> None:
+    contents = {"a.txt": FRENCH.encode("latin-1"), "b.txt": FRENCH.encode(), "c.txt.gz": gzip.compress(FRENCH.encode())}
+    archive = archive_of(tmp_path / f"books{kind}", contents)
+    documents, counts = read(tmp_path, archive, encoding=BOTH)
+    assert [document["text"] for document in documents] == 3 * [FRENCH]
+    assert counts["encodings"] == {"utf-8": 2, "latin-1": 1}
 
 
 def test_the_wrong_byte_may_be_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,15 +199,46 @@ def test_a_text_that_unpacks_to_very_much_is_refused_before_it_is_unpacked(tmp_p
     assert max(peaks) < LARGE // 4
 
 
-def test_a_text_of_a_dictionary_is_not_written_out_for_many_rows_at_once(tmp_path: Path) -> None:
+PAGES = [{"data_page_version": "1.0"}, {"data_page_version": "2.0"}]
+
+
+@pytest.mark.parametrize("options", PAGES)
+def test_a_text_of_a_dictionary_is_not_written_out_for_many_rows_at_once(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     path = tmp_path / "bomb.parquet"
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), ["x" * (1 << 22)])
-    pq.write_table(pa.table({"text": column}), path, compression="zstd", dictionary_pagesize_limit=1 << 24)
+    pq.write_table(pa.table({"text": column}), path, compression="zstd", dictionary_pagesize_limit=1 << 24, **options)
     rows = tables.rows(path, tables.Columns(), "utf-8", tables.Allowance(path, 100))
     assert [len(next(rows)["text"]) for _ in range(3)] == [1 << 22] * 3
     assert pa.total_allocated_bytes() < 1 << 25
     with pytest.raises(BertlineError, match=r"unpacks to more than 100 times its size"):
         list(rows)
+
+
+def test_what_texts_share_is_not_written_out_for_many_rows_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.parquet"
+    table = pa.table({"text": 20 * ["x" * (1 << 22)]})
+    pq.write_table(table, path, compression="zstd", use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY")
+    del table
+    before = pa.total_allocated_bytes()
+    rows = tables.rows(path, tables.Columns(), "utf-8", tables.Allowance(path, 100))
+    assert [len(next(rows)["text"]) for _ in range(3)] == [1 << 22] * 3
+    assert pa.total_allocated_bytes() - before < 1 << 25
+
+
+@pytest.mark.parametrize("options", [*PAGES, {"use_dictionary": False}])
+def test_texts_that_are_packed_very_well_are_read_many_rows_at_a_time(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = tmp_path / "a.parquet"
+    texts = [f"{30 * 'The same to all of you. '}{number}" for number in range(5000)]
+    # The name of the column has a point, as the names of columns within others.
+    pq.write_table(pa.table({"a.text": texts, "n": range(5000)}), path, compression="zstd", **options)
+    for names in (["a.text"], None):
+        found = list(tables.parquet_batches(path, names, lambda names: None, tables.Allowance(path, 100)))
+        assert max(batch.num_rows for batch in found) >= 10
+        assert [text for batch in found for text in batch["a.text"].to_pylist()] == texts
+    rows = tables.first_rows(path, 50, tables.Allowance(path, 100))
+    assert rows == [{"a.text": text, "n": number} for number, text in enumerate(texts[:50])]
 
 
 @pytest.mark.parametrize("packing", [None, "lz4", "zstd"])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from test_corpus_unpacking import tar_bytes
 
 from bertline.console import BertlineError
-from bertline.corpus import plain_text
+from bertline.corpus import encodings, plain_text
 from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
 from bertline.corpus.sentences import splitter_of
 
@@ -204,7 +204,7 @@ def test_small_print_after_the_end_does_not_cost_the_book(tmp_path: Path) -> Non
 
 
 def test_a_text_that_is_not_utf_8_is_reported_with_the_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_text, "CHUNK_BYTES", 7)
+    monkeypatch.setattr(encodings, "CHUNK_BYTES", 7)
     content = "Grüße über alles ".encode() + "Käse".encode("latin-1")
     file = put(tmp_path / "a.txt", content)
     with pytest.raises(BertlineError) as caught:
@@ -229,7 +229,7 @@ def test_chunks_do_not_alter_lines(tmp_path_factory: pytest.TempPathFactory, enc
     expected = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
     with pytest.MonkeyPatch.context() as patch:
         for size in (1, 3, 1 << 20):
-            patch.setattr(plain_text, "CHUNK_BYTES", size)
+            patch.setattr(encodings, "CHUNK_BYTES", size)
             with path.open("rb") as file:
                 assert (list(plain_text.decoded_lines(file, "a.txt", encoding)) or [""]) == expected
 
@@ -290,7 +290,7 @@ def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
         with pytest.raises(BertlineError, match=rf"{name} is XML, not plain text; .* `source: wikimedia`.* to \.txt"):
             read(tmp_path, tmp_path / name)
     unmarked = put(tmp_path / "plain.txt", "text".encode("utf-16-le"))
-    with pytest.raises(BertlineError, match=r"plain\.txt is not utf-16 \(UTF-16 stream does not start with BOM\); set"):
+    with pytest.raises(BertlineError, match=r"plain\.txt is not utf-16: UTF-16 stream does not start with BOM; conv"):
         read(tmp_path, unmarked, encoding="utf-16")
     unmarked.unlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.txt.gz", "plain.txt.gz"]
@@ -331,7 +331,7 @@ def test_a_long_text_is_divided_and_loses_no_word(tmp_path_factory: pytest.TempP
 
 def test_a_long_line_is_cut_between_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_text, "MAX_LINE_LENGTH", 1000)
-    monkeypatch.setattr(plain_text, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(encodings, "CHUNK_BYTES", 100)
     words = [f"word{number}" for number in range(2000)]
     documents, _ = read(tmp_path, put(tmp_path / "line.txt", " ".join(words)))
     assert documents[0]["text"].split() == words

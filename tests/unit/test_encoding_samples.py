@@ -253,6 +253,13 @@ def test_ordered_pairs_of_single_sentences_are_counted() -> None:
     assert samples.without_partner == 30
 
 
+def test_ordered_pairs_that_begin_or_end_within_a_sentence_are_counted() -> None:
+    shard = make_shard(100 * [[list(range(3, 43)), list(range(50, 55)), list(range(60, 65))]])
+    samples = samples_of(shard, 32, "sentence_order", short=0.0)
+    edges, table = set(shard.sentence_offsets.tolist()), samples.table[:, :4].tolist()
+    assert samples.without_partner == sum(not edges.issuperset(row) for row in table) > 100
+
+
 @pytest.mark.parametrize("objective", PAIR_OBJECTIVES)
 def test_samples_of_text_without_spaces_are_full(objective: str) -> None:
     """A sentence in byte-level BPE is then a single word."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import unicodedata
@@ -19,7 +20,7 @@ from tokenizers import Tokenizer, models
 
 from bertline.console import BertlineError
 from bertline.encoding.lines import CharacterCounts, line_encoder
-from bertline.encoding.normalizer import bert_normalizer, strips_accents
+from bertline.encoding.normalizer import JOINERS, REMOVED, bert_normalizer, strips_accents
 from bertline.encoding.tokenizer import (
     continuations,
     load_tokenizer,
@@ -330,6 +331,20 @@ def test_a_new_tokenizer_keeps_zero_width_joiners_of_a_text_that_is_spelled_with
     counts = CharacterCounts(tokenizer, encode)
     counts.add(sentences, *encode(sentences, False))
     assert counts.stripped_characters == 0
+
+
+def test_a_tokenizer_that_keeps_joiners_removes_all_else_that_googles_removes() -> None:
+    googles, with_joiners = (bert_normalizer(False, joiners=joiners) for joiners in (False, True))
+    removed, different = re.compile(REMOVED), []
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        if 0xD800 <= code < 0xE000 or character in JOINERS:
+            continue
+        expected = googles.normalize_str(f"a{character}b")
+        found = with_joiners.normalize_str(f"a{character}b")
+        if (found != expected and not character.isspace()) or (removed.match(character) is None) != (found != "ab"):
+            different.append(f"U+{code:04X}")
+    assert different == []
 
 
 def test_joiners_that_a_given_vocabulary_removes_are_counted() -> None:

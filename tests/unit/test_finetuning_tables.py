@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.finetuning.prepared import IGNORED, prepare_task
-from bertline.finetuning.tables import read_columns, read_examples, read_labels
+from bertline.finetuning.tables import read_columns, read_examples, read_labels, read_records
 from bertline.finetuning.tag_task import TaggedFile, read_conll, tag_inputs
 from bertline.finetuning.text_task import text_task_of
 from bertline.tasks.task import TextTask
@@ -50,6 +50,16 @@ def write_parquet(path: Path, rows: list[Row]) -> None:
 
 WRITERS = {".csv": write_csv, ".jsonl": write_jsonl, ".parquet": write_parquet}
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+
+
+def test_lines_without_content_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"t": "a", "l": "yes"}\n\n{"t": "b", "l": "no"}\n \r\n\n')
+    assert [(where.rpartition(" ")[2], cells) for where, cells in read_columns(path, ["t", "l"])] == [
+        ("1", ["a", "yes"]),
+        ("3", ["b", "no"]),
+    ]
+    assert [record for _, record in read_records(path)] == [{"t": "a", "l": "yes"}, {"t": "b", "l": "no"}]
 
 
 @settings(deadline=None, max_examples=40)

@@ -48,6 +48,15 @@ def test_a_remembered_digest_follows_the_content(tmp_path: Path) -> None:
     assert digest_of_files([file], memory) != first
 
 
+@pytest.mark.parametrize("content", ["null", "[]", "3", '{"FILE": null}', '{"FILE": 3}', '{"FILE": [3, 1]}', "\xff"])
+def test_a_cache_of_another_form_is_made_anew(tmp_path: Path, content: str) -> None:
+    file, memory = tmp_path / "book.txt", tmp_path / "memory.json"
+    file.write_text("one")
+    memory.write_text(content.replace("FILE", str(file)), encoding="latin-1")
+    assert digest_of_files([file], memory) == {str(file): files.sha256_of_file(file)}
+    assert list(read_json(memory)) == [str(file)]
+
+
 def test_digests_of_many_files_are_theirs(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.txt" for number in range(40)]
     for path in paths:

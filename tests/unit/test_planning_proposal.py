@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,10 +29,13 @@ from hypothesis import strategies as st
 from pyzstd import compress
 
 from bertline.console import BertlineError
+from bertline.corpus.plain_text import decoded_lines
+from bertline.corpus.unpacking import Allowance, open_unpacked
 from bertline.planning import machine as machines
 from bertline.planning.corpora import expand
 from bertline.planning.machine import Machine, this_machine
 from bertline.planning.new_configuration import make_configuration
+from bertline.planning.own_encoding import advice_on_encoding
 from bertline.planning.own_files import Corpus
 from bertline.planning.own_table import describe_table
 from bertline.planning.own_text import OwnText, look_at
@@ -161,6 +165,14 @@ def test_files_of_each_form_are_recognised_and_read(tmp_path: Path, name: str) -
     assert 1000 < found.characters == found.bytes
 
 
+def test_the_text_of_a_table_that_is_packed_very_well_is_found_in_many_rows(tmp_path: Path) -> None:
+    rows = 5000
+    stories = ["", *(f"{30 * SENTENCES[0]}{number}" for number in range(1, rows))]
+    table = pyarrow.table({"key": [f"key {number}" for number in range(rows)], "story": stories})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", compression="zstd", use_dictionary=False)
+    assert look_at([str(tmp_path)], SCHEMA).corpora[0].settings["text"] == "story"
+
+
 def test_a_folder_becomes_a_corpus_for_each_kind_of_files(tmp_path: Path) -> None:
     write_texts(tmp_path / "in" / "deep")
     (tmp_path / "in" / "page.html").write_text(f"<html><body><p>{text_of(1)}</p></body></html>")
@@ -191,6 +203,24 @@ def test_much_text_is_extrapolated_from_a_part(tmp_path: Path, monkeypatch: pyte
     assert found.corpora[0].documents_read == 40
     assert found.documents == pytest.approx(400, rel=0.02)
     assert found.characters == pytest.approx(size, rel=0.02)
+
+
+@pytest.mark.parametrize("kind", ["txt", "txt.gz", "jsonl"])
+def test_several_encodings_change_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """They are chosen before anything is counted, however often a file is read for that."""
+    monkeypatch.setattr("bertline.planning.own_text.SAMPLE_CHARACTERS", 2_000_000)
+    size = 0
+    for number in range(1 if kind == "txt" else 8):
+        text = 1000 * (text_of(number) + "\n\n")
+        size += len(text) * (4 if kind == "txt" else 1)
+        content = {"txt": 4 * text, "txt.gz": text, "jsonl": 1000 * (json.dumps({"text": text_of(number)}) + "\n")}[
+            kind
+        ]
+        packed = gzip.compress(content.encode(), 1) if kind == "txt.gz" else content.encode()
+        (tmp_path / f"{number}.{kind}").write_bytes(packed)
+    found = [look_at([str(tmp_path)], SCHEMA, encoding=encoding) for encoding in ("utf-8", "utf-8,latin-1")]
+    assert found[0].characters == pytest.approx(size, rel=0.2)
+    assert found[1].characters == pytest.approx(found[0].characters, rel=0.06)
 
 
 def latin1(folder: Path) -> None:
@@ -269,6 +299,85 @@ def test_the_encodings_to_give_are_told_and_never_guessed(tmp_path: Path) -> Non
         assert refusal(unknown).startswith("the encoding '")
 
 
+def test_the_encodings_to_give_are_accepted(tmp_path: Path) -> None:
+    """In their order: `latin-1`, which decodes anything, stays the last."""
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_text(f"{number}: {text_of(number)}")
+    (tmp_path / "1.txt").write_bytes("Ein Stück Käse.".encode("latin-1"))
+    (tmp_path / "2.txt").write_bytes("Ein Stück Käse.".encode("utf-16"))
+    given = "utf-8"
+    for following in ("utf-8,latin-1", "utf-8,utf-16,latin-1"):
+        with pytest.raises(BertlineError) as raised:
+            look_at([str(tmp_path)], SCHEMA, encoding=given, language="de")
+        given = str(raised.value).partition("ENCODING=")[2].partition(", otherwise")[0]
+        assert given == following
+    assert look_at([str(tmp_path)], SCHEMA, encoding=given, language="de").documents == 8
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "message"),
+    [
+        (
+            "utf-8,cp1252",
+            3000 * text_of(1).encode() + b"\0",
+            "2.txt is not any of utf-8, cp1252, as 1 of 8 files (2.txt):"
+            " it has NUL characters; leave it out if it is no text",
+        ),
+        (
+            "utf-16",
+            b"A line.",
+            "0.txt is not utf-16, as 8 of 8 files (0.txt, 1.txt, 2.txt, ...): UTF-16 stream does not "
+            "start with BOM; give another ENCODING, or convert the files",
+        ),
+        ("utf-8,utf-16", "A line.".encode("utf-16")[:-1], "(2.txt): it begins with the mark of utf-16; replace it"),
+    ],
+)
+def test_a_text_without_a_wrong_byte_has_the_reason_why_it_cannot_be_read(
+    tmp_path: Path, encoding: str, content: bytes, message: str
+) -> None:
+    (write_texts(tmp_path) / "2.txt").write_bytes(content)
+    with pytest.raises(BertlineError, match=re.escape(message)):
+        look_at([str(tmp_path)], SCHEMA, encoding=encoding, language="de")
+
+
+def test_only_what_is_read_with_the_encoding_is_checked_and_not_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusal() -> str:
+        with pytest.raises(BertlineError) as raised:
+            look_at([str(tmp_path)], SCHEMA, language="de")
+        return str(raised.value)
+
+    stories = [f"Ein Stück Käse. {text_of(number)}" for number in range(9)]
+    pyarrow.parquet.write_table(pyarrow.table({"text": stories}), tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("text\n" + "\n".join(f'"{story}"' for story in stories))
+    (tmp_path / "c.csv").write_bytes((tmp_path / "b.csv").read_text().encode("latin-1"))
+    assert f"{tmp_path}/c.csv is not utf-8, as 1 of 2 files (c.csv): byte 12 is 0xfc; " in refusal()
+    monkeypatch.setattr("bertline.planning.own_encoding.BYTES_TO_CHECK", 100)
+    assert "c.csv is not utf-8, as 1 of the 1 files that were checked (c.csv): byte 12 is 0xfc; " in refusal()
+    assert "give ENCODING=utf-8,latin-1" in refusal()
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_the_text_before_a_wrong_byte_is_not_kept_in_memory(tmp_path: Path, name: str) -> None:
+    size = 40 << 20
+    content = 20 * os.urandom(1 << 20).hex().encode() + b" \xfc"
+    (tmp_path / name).write_bytes(gzip.compress(content, 1) if name.endswith(".gz") else content)
+    del content
+    tracemalloc.start()
+    try:
+        with (
+            pytest.raises(BertlineError, match=rf"byte {size + 1} is 0xfc; if latin-1 reads it well \('ü'\)"),
+            advice_on_encoding([tmp_path / name], "utf-8"),
+            open_unpacked(tmp_path / name, Allowance(tmp_path / name, 1000)) as stream,
+        ):
+            for _ in decoded_lines(stream, str(tmp_path / name), "utf-8"):
+                pass
+        assert tracemalloc.get_traced_memory()[1] < size // 2
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_brace_in_a_name_and_capitals_in_a_suffix(tmp_path: Path) -> None:
     for number in range(8):
         (tmp_path / f"{number}.TXT").write_text(f"{number}: {text_of(number)}")
@@ -290,7 +399,7 @@ def test_a_given_language_and_encoding_are_taken(tmp_path: Path) -> None:
 
 def found_text(folder: Path, **changes: Any) -> OwnText:
     corpus = Corpus("texts", {"source": "files", "paths": [f"{folder}/*.txt"]}, [])
-    whole = OwnText([corpus], 100, 10**7, 10**7, 1_700_000, "en", 1.0, {}, "LATIN", True, 80, ["text"], {})
+    whole = OwnText([corpus], 100, 10**7, 10**7, 1_700_000, "en", 1.0, {}, "LATIN", True, 80, ["text"], 1, {})
     return replace(whole, **changes)
 
 
@@ -514,6 +623,16 @@ def test_an_encoding_or_a_language_that_is_none_is_one_line(
             time_steps=lambda *_: {},
             **settings,
         )
+
+
+def test_documents_that_begin_alike_are_not_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertline.planning.own_text.KEPT_CHARACTERS", 1000)
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_text(f"{text_of(0)} This is document number {number}.")
+    (tmp_path / "8.txt").write_text((tmp_path / "7.txt").read_text())
+    found = look_at([str(tmp_path)], SCHEMA)
+    assert len(set(found.sample)) == 1
+    assert found.different == 8
 
 
 GOOD = "".join(f'{{"text": "a text of number {n} here", "label": "{"ab"[n % 2]}"}}\n' for n in range(40))

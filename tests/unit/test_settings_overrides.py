@@ -50,6 +50,7 @@ PHASE = ("runs", "demo", "phases", "phase1")
         ("runs.demo.phases.phase1.learning_rate=6.0e-3", (*PHASE, "learning_rate"), 6e-3),
         ("runs.demo.phases.phase1.learning_rate=6e-3", (*PHASE, "learning_rate"), 6e-3),
         ("runs.demo.phases.phase1.steps=1e3", (*PHASE, "steps"), 1000),
+        ("datasets.small.shards=1e2", ("datasets", "small", "shards"), 100),
         ("runs.demo.description=1e-3", ("runs", "demo", "description"), "1e-3"),
         ("runs.demo.phases.phase1.masking.probability=0.2", (*PHASE, "masking"), {"probability": 0.2}),
         ("runs.demo.phases.phase1.betas=[0.9, 0.95]", (*PHASE, "betas"), [0.9, 0.95]),

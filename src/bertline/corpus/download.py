@@ -190,6 +190,7 @@ def _host_of(url: str) -> str:
         host, port = "", None
     if not host or re.search(r"[\s\\]", url) or not url.isprintable():
         raise SourceRefused("is not a URL; percent-encode what is special in its path, name and password")
+    host = f"[{host}]" if ":" in host else host  # an address of IPv6
     return host if port is None else f"{host}:{port}"
 
 

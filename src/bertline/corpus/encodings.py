@@ -6,6 +6,7 @@ Nothing is guessed: of several, the choice is a function of the text's bytes alo
 from __future__ import annotations
 
 import codecs
+import io
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ Encodings = str | Sequence[str]
 
 CHUNK_BYTES = 1 << 20
 SPOOLED_BYTES = 1 << 26  # in memory, of a compressed text that is read twice
+HAS_NUL = "it has NUL characters"
 # They need no mark, and decode nearly everything that has an even length.
 ALMOST_ANYTHING = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 # They rewrite escapes, or are for names of hosts.
@@ -32,11 +34,19 @@ MARKS = (
 
 
 class WrongEncoding(BertlineError):
-    """A text is not in its encoding; `offset` is that of the first wrong byte, if one is."""
+    """A text is not in its encoding, or in none of several.
 
-    def __init__(self, message: str, offset: int | None = None) -> None:
-        super().__init__(message)
-        self.offset = offset
+    Attributes:
+        name: of the text.
+        reason: why it is not in the first encoding.
+        offset: of the first byte that is wrong there, if one is.
+    """
+
+    def __init__(self, name: str, encodings: Sequence[str], reason: str, offset: int | None = None) -> None:
+        several = len(encodings) > 1
+        what = f"none of {', '.join(encodings)}: as {encodings[0]}" if several else f"not {encodings[0]}:"
+        super().__init__(f"{name} is {what} {reason}; convert the file or set the corpus's encoding")
+        self.name, self.reason, self.offset = name, reason, offset
 
 
 def check_encoding(encodings: Encodings) -> None:
@@ -53,11 +63,12 @@ def check_encoding(encodings: Encodings) -> None:
         except (LookupError, ValueError):
             raise BertlineError(f"the encoding '{encoding}' is unknown; give one such as utf-8 or latin-1") from None
     for encoding in several[:-1]:
-        if _decodes_anything(encoding):
+        if decodes_anything(encoding):
             raise BertlineError(f"the encoding '{encoding}' decodes anything, so none after it is tried; put it last")
 
 
-def _decodes_anything(encoding: str) -> bool:
+def decodes_anything(encoding: str) -> bool:
+    """Return whether no bytes, or nearly none of an even length, are wrong in an encoding."""
     if codecs.lookup(encoding).name in ALMOST_ANYTHING:
         return True
     try:
@@ -87,24 +98,30 @@ def first_that_decodes(stream: BinaryIO, name: str, encodings: Sequence[str]) ->
         if not stream.seekable():
             shutil.copyfileobj(stream, spooled, CHUNK_BYTES)
             stream = cast(BinaryIO, spooled)
-        first_problem: tuple[str, int | None] | None = None
+        first: WrongEncoding | None = None
         for encoding in encodings:
             stream.seek(0)
-            problem = _problem(stream, encoding)
-            if problem is None:
-                stream.seek(0)
-                yield stream, encoding
-                return
-            first_problem = first_problem or problem
-    reason, offset = first_problem or ("", None)
-    raise WrongEncoding(
-        f"{name} is none of {', '.join(encodings)}: {reason}; convert the file or set the corpus's encoding", offset
-    )
+            try:
+                for text in decoded(stream, name, encoding):
+                    if "\0" in text:
+                        raise WrongEncoding(name, [encoding], HAS_NUL)
+            except WrongEncoding as error:
+                first = first or error
+                continue
+            stream.seek(0)
+            yield stream, encoding
+            return
+    reason, offset = (first.reason, first.offset) if first else ("", None)
+    raise WrongEncoding(name, encodings, reason, offset)
 
 
-def _problem(stream: BinaryIO, encoding: str) -> tuple[str, int | None] | None:
-    """Return why the rest of a stream is not in an encoding, and the offset of the first wrong byte if one is."""
-    decoder, offset = codecs.getincrementaldecoder(encoding)(), 0
+def decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
+    """Yield a text in pieces, with a newline for each CR, LF or CRLF.
+
+    Raises WrongEncoding for bytes that are not in the encoding.
+    """
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate=True)
+    offset, is_start = 0, True
     while True:
         chunk = stream.read(CHUNK_BYTES)
         undecoded = len(decoder.getstate()[0])
@@ -112,11 +129,13 @@ def _problem(stream: BinaryIO, encoding: str) -> tuple[str, int | None] | None:
             text = decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
             where = offset - undecoded + error.start
-            return f"as {encoding} byte {where} is 0x{error.object[error.start]:02x} ({error.reason})", where
-        except UnicodeError as error:  # without the mark that the encoding requires
-            return f"as {encoding}: {error}", None
-        if "\0" in text:
-            return f"as {encoding} it has NUL characters", None
+            reason = f"byte {where} is 0x{error.object[error.start]:02x} ({error.reason})"
+            raise WrongEncoding(name, [encoding], reason, where) from None
+        except UnicodeError as error:  # of a text without the mark that its encoding requires, as utf-16
+            raise WrongEncoding(name, [encoding], str(error)) from None
+        # A byte order mark; the codec utf-8-sig skips it, too, but takes the first byte of one for an empty file.
+        yield text.removeprefix("\ufeff") if is_start else text
+        is_start = is_start and not text
         offset += len(chunk)
         if not chunk:
-            return None
+            return

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import io
 import re
 import unicodedata
 from collections import Counter
@@ -14,14 +12,14 @@ from typing import Any, BinaryIO, NamedTuple
 from bertline.console import BertlineError
 from bertline.corpus.cleaning_steps import Counts, clean_paragraphs
 from bertline.corpus.documents import Document, Dropped, tidy
-from bertline.corpus.encodings import CHUNK_BYTES, Encodings, WrongEncoding, first_that_decodes
+from bertline.corpus.encodings import Encodings, decoded, first_that_decodes
 from bertline.corpus.filters import counts_of, judge_of, steps_of
 from bertline.corpus.quality import SENTENCE_MARKS
 from bertline.files import Json
 
-# Hard-wrapped text has short lines; if one has more columns than this, every line is a paragraph. A Han letter has two.
-# So it is if more than half of the lines that would be joined end as sentences, with room for the next word: in ten
-# books in wrapped lines 2 to 23 percent do.
+# Hard-wrapped text has short lines; if one has more columns than this, every line is a paragraph. A Han character
+# counts as two columns. Every line is also a paragraph if more than half of the lines that would be joined end as
+# sentences, with room for the next word: in ten books in wrapped lines 2 to 23 percent do.
 MAX_WRAPPED_LINE_LENGTH = 200
 MAX_WRAPPED_ENDS = 0.5
 # Longer lines and texts are divided, so that no job's memory grows with the size of a file. No novel comes near: the
@@ -37,7 +35,6 @@ _UNSPACED = (
 )
 _BEGINS_UNSPACED = re.compile(_UNSPACED)
 _UNSPACED_BREAK = re.compile(f"(?<={_UNSPACED})\n(?={_UNSPACED})")
-# Encodings of strings in programs and of names of hosts: they would alter a text.
 _GUTENBERG_START = re.compile(r"\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG", re.IGNORECASE)
 _GUTENBERG_SMALL_PRINT = re.compile(r"\*END\*? ?THE SMALL PRINT", re.IGNORECASE)
 _GUTENBERG_END = re.compile(r"(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG", re.IGNORECASE)
@@ -248,7 +245,7 @@ def decoded_lines(
             yield from decoded_lines(again, name, one, max_row_length)
         return
     unfinished = ""
-    for text in _decoded(stream, name, encoding):
+    for text in decoded(stream, name, encoding):
         *whole, unfinished = (unfinished + text).split("\n")
         for line in whole:
             yield from _split_long(line) if max_row_length is None else [line]
@@ -267,31 +264,3 @@ def _split_long(line: str) -> Iterator[str]:
         yield line[:end]
         line = line[end:]
     yield line
-
-
-def _decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
-    """Yield a text in pieces, with a newline for each CR, LF or CRLF."""
-    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate=True)
-    offset, is_start = 0, True
-    while True:
-        chunk = stream.read(CHUNK_BYTES)
-        undecoded = len(decoder.getstate()[0])
-        try:
-            text = decoder.decode(chunk, final=not chunk)
-        except UnicodeDecodeError as error:
-            where = offset - undecoded + error.start
-            raise WrongEncoding(
-                f"{name} is not {encoding}: byte {where} is 0x{error.object[error.start]:02x} ({error.reason}); "
-                "convert the file or set the corpus's encoding",
-                where,
-            ) from None
-        except UnicodeError as error:  # of a text without the mark that its encoding requires, as utf-16
-            raise WrongEncoding(
-                f"{name} is not {encoding} ({error}); set the corpus's encoding, as utf-16-le"
-            ) from None
-        # A byte order mark; the codec utf-8-sig skips it, too, but takes the first byte of one for an empty file.
-        yield text.removeprefix("\ufeff") if is_start else text
-        is_start = is_start and not text
-        offset += len(chunk)
-        if not chunk:
-            return

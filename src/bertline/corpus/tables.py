@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import struct
 from collections import Counter
@@ -24,6 +25,8 @@ TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".arrow")
 MAX_ROW_LENGTH = 1 << 25  # characters; a row is read as a whole
 ROWS_AT_ONCE = 64
 USUAL_RATIO = 20  # of bytes unpacked to bytes packed, at most, in a Parquet file of texts
+DICTIONARY_PAGE = 2  # Parquet's PageType
+BYTES_AT_ONCE = 1 << 24  # of the rows of other Parquet files, at most, if one row has no more
 
 Row = dict[str, Any]
 
@@ -181,12 +184,17 @@ def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[
                 yield row
 
 
-def first_rows(path: Path, allowance: Allowance) -> list[Row]:
-    """Return some rows, with all columns, of the beginning of a Parquet or Arrow file."""
+def first_rows(path: Path, count: int, allowance: Allowance) -> list[Row]:
+    """Return the first `count` rows of a Parquet or Arrow file, or all if it has fewer, with all columns."""
     batches = parquet_batches if path.suffix == ".parquet" else _ipc_batches
+    found: list[Row] = []
     with arrow_errors(path):
-        batch = next(batches(path, None, lambda found: None, allowance), None)
-        return batch.to_pylist() if batch is not None else []
+        for batch in batches(path, None, lambda names: None, allowance):
+            allowance.take(batch.nbytes)
+            found += batch.to_pylist()
+            if len(found) >= count:
+                break
+    return found[:count]
 
 
 @contextmanager
@@ -219,8 +227,8 @@ def parquet_batches(
         sizes = [file.metadata.row_group(number).total_byte_size for number in range(file.metadata.num_row_groups)]
         for size in sizes:
             _check_fits(allowance, size)
-        # A text of a dictionary may be in all rows, each time at its length.
-        rows = 1 if sum(sizes) > USUAL_RATIO * path.stat().st_size else ROWS_AT_ONCE
+        is_usual = sum(sizes) <= USUAL_RATIO * path.stat().st_size
+        rows = ROWS_AT_ONCE if is_usual else _rows_at_once(path, file.metadata, names)
         count = 0
         for batch in file.iter_batches(batch_size=rows, columns=names and list(names), use_threads=False):
             _check_fits(allowance, batch.nbytes)
@@ -228,6 +236,46 @@ def parquet_batches(
             yield batch
         if count != file.metadata.num_rows:
             raise pa.ArrowInvalid(f"{count} rows instead of {file.metadata.num_rows}")
+
+
+def _rows_at_once(path: Path, metadata: pyarrow.parquet.FileMetaData, names: Sequence[str] | None) -> int:
+    """Return how many rows of the columns `names`, or of all, may be read at a time.
+
+    A text of a dictionary may be in all of these rows, each time at its length, and so may what texts of the encoding
+    DELTA_BYTE_ARRAY share. All other texts are stored one by one.
+    """
+    largest = 1
+    with path.open("rb") as file:
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            for chunk in map(group.column, range(group.num_columns)):
+                if names is None or any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in names):
+                    is_shared = "DELTA_BYTE_ARRAY" in chunk.encodings
+                    size = chunk.total_uncompressed_size if is_shared else _size_of_dictionary(file, chunk)
+                    largest = max(largest, size)
+    return min(ROWS_AT_ONCE, max(1, BYTES_AT_ONCE // largest))
+
+
+def _size_of_dictionary(file: BinaryIO, chunk: pyarrow.parquet.ColumnChunkMetaData) -> int:
+    """Return how many bytes a column's dictionary unpacks to, 0 if it has none.
+
+    It is the first page. A page begins with its kind and its unpacked size, as integers of Thrift's compact protocol,
+    https://parquet.apache.org/docs/file-format/data-pages/.
+    """
+    start = min(chunk.dictionary_page_offset or chunk.data_page_offset, chunk.data_page_offset)
+    file.seek(max(0, min(start, file.seek(0, io.SEEK_END))))  # the file may be damaged
+    header = io.BytesIO(file.read(24))
+    kind, size = _thrift_integer(header), _thrift_integer(header)
+    return size if kind == DICTIONARY_PAGE else 0
+
+
+def _thrift_integer(header: BinaryIO) -> int:
+    header.read(1)  # the field's number and type
+    value = shift = 0
+    while (byte := header.read(1)) and byte[0] & 0x80:
+        value |= (byte[0] & 0x7F) << shift
+        shift += 7
+    return (value | int.from_bytes(byte) << shift) >> 1  # the lowest bit is the sign
 
 
 def _check_fits(allowance: Allowance, size: int) -> None:

@@ -135,7 +135,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
                 for number, text_lines in enumerate(texts):
                     yield from converter.documents(text_lines, origin._replace(id=f"{origin.id}#{number}"))
 
-    for file in progress(files, description=converter.source, unit="files", total=len(files)):
+    for file in progress(files, description=converter.source, unit="files", total=len(files), shown=len(files) > 1):
         with as_damage_error(file):
             yield from records_of(file)
     if skipped:

@@ -59,20 +59,32 @@ class Allowance:
             raise BertlineError(f"{self.path} unpacks to more than {self.ratio:g} times its size; {self.advice}")
 
 
-class _Counted(io.RawIOBase):
-    """A stream whose bytes are taken from an allowance."""
+class _OneWay(io.RawIOBase):
+    """A stream that is read from its start to its end, and cannot go back."""
 
-    def __init__(self, stream: BinaryIO, allowance: Allowance) -> None:
-        self.stream, self.allowance = stream, allowance
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         content = self.stream.read1(len(buffer))  # type: ignore[attr-defined]  # loses nothing before damage
-        self.allowance.take(len(content))
         buffer[: len(content)] = content
         return len(content)
+
+
+class _Counted(_OneWay):
+    """A stream whose bytes are taken from an allowance."""
+
+    def __init__(self, stream: BinaryIO, allowance: Allowance) -> None:
+        super().__init__(stream)
+        self.allowance = allowance
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        size = super().readinto(buffer)
+        self.allowance.take(size)
+        return size
 
 
 class _Streams(io.RawIOBase):
@@ -286,7 +298,8 @@ def _tar_members(
             if reason := _reason_to_skip(name, is_link=is_link, is_regular=is_regular, is_wanted=is_wanted):
                 skipped[reason] += 1
             else:
-                yield name, cast(BinaryIO, archive.extractfile(member))
+                # Not the member's own stream: asked for `seekable`, it raises AttributeError in this mode.
+                yield name, _buffered(_OneWay(cast(BinaryIO, archive.extractfile(member))))
         # tarfile stops at the first block of zeros, but gzip checks its content only at its end.
         while rest := cast(BinaryIO, archive.fileobj).read(BUFFER_BYTES):
             if rest.strip(b"\0"):

@@ -12,10 +12,14 @@ from bertline.files import Json
 # The zero-width non-joiner and joiner: parts of the spelling in Persian and in many scripts of India. Google's
 # normalizer removes them with all control characters.
 JOINERS = "\u200c\u200d"
-# The other characters that it removes, or that no document has, see `corpus.documents`. Before fine-tuning, texts may
-# have them. A class for this library's regular expressions and for Python's.
+# All other characters that it removes: controls and formats of Unicode 8, and those for private use. Documents have no
+# or few of them, see `corpus.documents`, but texts of a task may have any. A class for this library's regular
+# expressions and for Python's.
 REMOVED = (
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffd]"
+    "[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b\u200e-\u200f"
+    "\u202a-\u202e\u2060-\u2064\u2066-\u206f\ue000-\uf8ff\ufeff\ufff9-\ufffb\ufffd\U000110bd"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f\U000f0000-\U000ffffd"
+    "\U00100000-\U0010fffd]"
 )
 
 

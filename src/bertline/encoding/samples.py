@@ -305,7 +305,7 @@ class _Splitter:
                 if start == middle:
                     self.unplaced_tokens += 1
                 else:
-                    self.without_partner += not all(map(self.is_between_sentences, (middle, end)))
+                    self.without_partner += not all(map(self.is_between_sentences, (start, middle, end)))
                     if self.random.random() < 0.5:
                         yield middle, end, start, middle, 1, document
                     else:

@@ -235,6 +235,8 @@ def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
 
 def _json_records(path: Path) -> Iterator[tuple[str, Json]]:
     for number, line in read_lines(path):
+        if not line.strip():
+            continue
         where = f"{path}: line {number}"
         try:
             record = parse_json(line)

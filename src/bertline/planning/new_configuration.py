@@ -76,9 +76,9 @@ def make_configuration(
             f"{', '.join(texts)}: {found.characters:,} characters are too few to learn from ({MIN_CHARACTERS:,} or "
             "more are needed); give more text"
         )
-    if len(set(found.sample)) < MIN_DOCUMENTS <= len(found.sample):  # `duplicates: exact` leaves one of equal ones
+    if found.different < MIN_DOCUMENTS <= len(found.sample):  # `duplicates: exact` leaves one of equal ones
         raise BertlineError(
-            f"{', '.join(texts)}: the documents are equal but for {len(set(found.sample))}, too few to hold one out; "
+            f"{', '.join(texts)}: the documents are equal but for {found.different}, too few to hold one out; "
             "give other texts"
         )
     described = describe_table(list(table), Path("resources") / name) if table else None

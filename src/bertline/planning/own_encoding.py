@@ -8,10 +8,28 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.corpus.encodings import Encodings, WrongEncoding, check_encoding, first_that_decodes, mark_of
-from bertline.corpus.unpacking import ARCHIVES, UNPACK_RATIO, Allowance, as_damage_error, open_unpacked
+from bertline.corpus.encodings import (
+    CHUNK_BYTES,
+    HAS_NUL,
+    Encodings,
+    WrongEncoding,
+    check_encoding,
+    decodes_anything,
+    first_that_decodes,
+    mark_of,
+)
+from bertline.corpus.tables import is_table
+from bertline.corpus.unpacking import (
+    ARCHIVES,
+    UNPACK_RATIO,
+    Allowance,
+    as_damage_error,
+    is_web_page,
+    name_without_compression,
+    open_unpacked,
+)
 
-FILES_TO_CHECK = 400
+FILES_TO_CHECK, BYTES_TO_CHECK = 400, 1 << 28  # as they are packed; another file may be the reason to check
 NAMED = 3
 BEGINNING = 1 << 16
 CONTEXT = 12  # bytes on both sides of a wrong one
@@ -32,6 +50,26 @@ def refuse_nul(file: Path, lines: Sequence[str], encodings: Encodings) -> None:
         raise BertlineError(f"{file} is not {given}: it has NUL characters; {_advice_for_nul(_beginning(file))}")
 
 
+def is_in_one_encoding(file: Path) -> bool:
+    """Return whether all of a file is decoded by the corpus's encoding: plain text and CSV, by its name.
+
+    The members of an archive have an encoding each. Web pages may declare theirs, and other tables are in UTF-8.
+    """
+    name = name_without_compression(file.name)
+    is_other = file.name.endswith(ARCHIVES) or is_web_page(file.name) or (is_table(file) and not name.endswith(".csv"))
+    return not is_other
+
+
+def encoding_of(file: Path, encodings: Sequence[str]) -> str:
+    """Return the first of the encodings that decodes all of a file. Raises WrongEncoding if none does."""
+    with (
+        as_damage_error(str(file)),
+        open_unpacked(file, Allowance(file, UNPACK_RATIO)) as stream,
+        first_that_decodes(stream, str(file), encodings) as (_, encoding),
+    ):
+        return encoding
+
+
 @contextmanager
 def advice_on_encoding(files: Sequence[Path], encodings: Encodings) -> Iterator[None]:
     """Say how many of the files are not in the encodings, and what to give, where there is no configuration yet."""
@@ -39,52 +77,83 @@ def advice_on_encoding(files: Sequence[Path], encodings: Encodings) -> Iterator[
         yield
     except WrongEncoding as error:
         several = [encodings] if isinstance(encodings, str) else list(encodings)
-        step = max(1, len(files) // FILES_TO_CHECK)
-        checked = [file for file in files[::step] if not file.name.endswith(ARCHIVES)]
-        wrong = {file: offset for file in checked if (offset := _wrong_at(file, several)) is not None}
-        if not wrong:  # a member of an archive
+        texts = [file for file in files if is_in_one_encoding(file)]
+        found = {file: error for file in texts if str(file) == error.name}
+        if not found:  # a member of an archive
             raise BertlineError(
                 str(error).replace("set the corpus's encoding", "give its encoding, as ENCODING=latin-1")
             ) from None
-        raise BertlineError(_advice(wrong, len(checked), several)) from None
+        checked = _checked(texts, several, found)
+        wrong = {file: problem for file, problem in checked.items() if problem is not None}
+        raise BertlineError(_advice(wrong, len(checked), len(texts), several)) from None
 
 
-def _wrong_at(file: Path, encodings: Sequence[str]) -> int | None:
-    """Return the offset of the first wrong byte, -1 for another reason, or None for a file in one of the encodings."""
-    allowance = Allowance(file, UNPACK_RATIO)
+def _checked(
+    texts: Sequence[Path], encodings: Sequence[str], found: dict[Path, WrongEncoding]
+) -> dict[Path, WrongEncoding | None]:
+    """Return the files that were checked, in their order, with what is wrong with each: those `found`, and others."""
+    checked: dict[Path, WrongEncoding | None] = {**found}
+    left = BYTES_TO_CHECK
+    for file in texts[:: max(1, len(texts) // FILES_TO_CHECK)]:
+        if file in found:
+            continue
+        left -= file.stat().st_size
+        if left >= 0:
+            checked[file] = _problem_of(file, encodings)
+    return {file: checked[file] for file in texts if file in checked}
+
+
+def _problem_of(file: Path, encodings: Sequence[str]) -> WrongEncoding | None:
     try:
-        with (
-            as_damage_error(str(file)),
-            open_unpacked(file, allowance) as stream,
-            first_that_decodes(stream, str(file), encodings),
-        ):
-            return None
+        encoding_of(file, encodings)
     except WrongEncoding as error:
-        return -1 if error.offset is None else error.offset
+        return error
+    return None
 
 
-def _advice(wrong: dict[Path, int], checked: int, encodings: Sequence[str]) -> str:
+def _advice(wrong: dict[Path, WrongEncoding], checked: int, number: int, encodings: Sequence[str]) -> str:
     names = ", ".join(file.name for file in list(wrong)[:NAMED]) + (", ..." if len(wrong) > NAMED else "")
-    first, offset = next(iter(wrong.items()))
+    first, problem = next(iter(wrong.items()))
     begins = _beginning(first)
     mark = mark_of(begins)
     given = encodings[0] if len(encodings) == 1 else f"any of {', '.join(encodings)}"
-    what = f"{first} is not {given}, as {len(wrong)} of {checked} files ({names})"
+    of = f"{checked} files" if checked == number else f"the {checked} files that were checked"
+    what = f"{first} is not {given}, as {len(wrong)} of {of} ({names})"
     other = mark or "latin-1"
-    more = other if len(wrong) == checked else ",".join([*(one for one in encodings if one != other), other])
+    more = other if len(wrong) == number else ",".join(_with(other, encodings))
     if mark is not None:
-        return f"{what}: it begins with the mark of {mark}; give ENCODING={more}"
+        advice = "replace it, it cannot be read" if mark in encodings else f"give ENCODING={more}"
+        return f"{what}: it begins with the mark of {mark}; {advice}"
     if b"\0" in begins:
         return f"{what}: it has NUL bytes; {_advice_for_nul(begins)}"
-    with as_damage_error(str(first)), open_unpacked(first, Allowance(first, UNPACK_RATIO)) as stream:
-        stream.read(max(0, offset - CONTEXT))
-        around = stream.read(2 * CONTEXT)
-    at = min(max(0, offset), CONTEXT)
+    if problem.offset is None:
+        advice = _advice_for_nul(begins) if problem.reason == HAS_NUL else "give another ENCODING, or convert the files"
+        return f"{what}: {problem.reason}; {advice}"
+    around, at = _around(first, problem.offset)
     word = re.split(r"\s", around[:at].decode("latin-1"))[-1] + re.split(r"\s", around[at:].decode("latin-1"))[0]
     return (
-        f"{what}: byte {offset} is 0x{around[at]:02x}; if latin-1 reads it well ('{word}'), give ENCODING={more}, "
-        "otherwise another encoding, or convert the files (iconv -f latin1 -t utf-8)"
+        f"{what}: byte {problem.offset} is 0x{around[at]:02x}; if latin-1 reads it well ('{word}'), give "
+        f"ENCODING={more}, otherwise another encoding, or convert the files (iconv -f latin1 -t utf-8)"
     )
+
+
+def _with(other: str, encodings: Sequence[str]) -> list[str]:
+    """Return the encodings with another one, in an order in which each can be tried."""
+    rest = [one for one in encodings if one != other]
+    last = [one for one in (other, *rest) if decodes_anything(one)][:1]
+    return [one for one in (*rest, other) if not decodes_anything(one)] + last
+
+
+def _around(file: Path, offset: int) -> tuple[bytes, int]:
+    """Return the bytes around one of a file, and its place among them."""
+    start = max(0, offset - CONTEXT)
+    with as_damage_error(str(file)), open_unpacked(file, Allowance(file, UNPACK_RATIO)) as stream:
+        left = start
+        if stream.seekable():
+            left -= stream.seek(start)
+        while left and (skipped := stream.read(min(left, CHUNK_BYTES))):
+            left -= len(skipped)
+        return stream.read(2 * CONTEXT), offset - start
 
 
 def _advice_for_nul(begins: bytes) -> str:

@@ -206,7 +206,7 @@ def _columns_of(file: Path, encoding: Encodings) -> tuple[list[str], dict[str, f
     name = name_without_compression(file.name)
     rows: list[Json] = []
     if name.endswith((".parquet", ".arrow")):
-        rows = first_rows(file, Allowance(file, UNPACK_RATIO))[:ROWS_TO_JUDGE]
+        rows = first_rows(file, ROWS_TO_JUDGE, Allowance(file, UNPACK_RATIO))
     else:
         with _opened(file) as stream:
             if name.endswith(".csv"):

@@ -9,14 +9,14 @@ import json
 import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
 import psutil
 
-from bertline.console import BertlineError
+from bertline.console import BertlineError, progress
 from bertline.corpus.clean import clean_part
 from bertline.corpus.compressed import read_compressed
 from bertline.corpus.documents import Dropped
@@ -26,7 +26,7 @@ from bertline.corpus.language import language_identifier
 from bertline.corpus.plain_text import Converter
 from bertline.corpus.sources import reader_of
 from bertline.files import Json, Recipe
-from bertline.planning.own_encoding import advice_on_encoding, parse_encodings
+from bertline.planning.own_encoding import advice_on_encoding, encoding_of, is_in_one_encoding, parse_encodings
 from bertline.planning.own_files import Corpus, corpora_of, find_shape, spread
 from bertline.settings.configuration import definition, fill_defaults
 
@@ -44,7 +44,7 @@ COVERAGE = 0.9995  # of the characters, by an alphabet
 
 @dataclass(frozen=True)
 class OwnText:
-    """What was found. All but the sample is of the whole text, extrapolated from what was read.
+    """What was found. All but `sample` and `different` is of the whole text, extrapolated from what was read.
 
     Attributes:
         documents, characters, bytes, words: of the text as documents; words are those between spaces.
@@ -53,6 +53,7 @@ class OwnText:
         script: the first word of the Unicode names of most of its letters, as LATIN.
         alphabet: number of different characters that make up 99.95 percent of the sample.
         sample: texts of documents, whole or their beginnings.
+        different: number of different documents among those that were read.
         not_read: suffixes of files that are not text, with their numbers.
     """
 
@@ -68,6 +69,7 @@ class OwnText:
     has_case: bool
     alphabet: int
     sample: list[str]
+    different: int
     not_read: Mapping[str, int]
 
 
@@ -138,6 +140,7 @@ def look_at(
         has_case=has_case,
         alphabet=alphabet,
         sample=sample,
+        different=len(set(filter(None, texts))),
         not_read=not_read,
     )
 
@@ -159,27 +162,45 @@ def _read(corpus: Corpus, schema: Json, at_most: int) -> list[str]:
     settings = fill_defaults(corpus.settings, definition(schema, corpus.settings["source"]), schema)
     files = spread(corpus.files, 3 if corpus.name == "wiki" else SAMPLE_FILES)
     texts: list[str] = []
+    corpus.bytes_read = 0
     if corpus.name == "wiki":
         for file in files:
             articles, consumed = _articles_of(file, settings)
             texts += articles
             corpus.bytes_read += consumed
     else:
-        recipe = {"name": corpus.name, "settings": settings, "parts": {"part": [str(file) for file in files]}}
-        before, left = _bytes_read(), at_most
-        for record in reader_of(recipe)(recipe, "part", Converter(recipe), {}):
-            if not isinstance(record, Dropped):
-                texts.append(record["text"])
-                left -= len(record["text"])
+        recipe = {"name": corpus.name, "settings": settings}
+        converter, left = Converter(recipe), at_most
+        for part, encoding in _parts_of(corpus, files, settings):
+            recipe |= {"settings": settings | encoding, "parts": {"part": [str(file) for file in part]}}
+            before, size = _bytes_read(), sum(file.stat().st_size for file in part)
+            for record in reader_of(recipe)(recipe, "part", converter, {}):
+                if not isinstance(record, Dropped):
+                    texts.append(record["text"])
+                    left -= len(record["text"])
+                if left <= 0:
+                    break
+            corpus.bytes_read += size if left > 0 else min(size, _bytes_read() - before)
             if left <= 0:
                 break
-        size = sum(file.stat().st_size for file in files)
-        times = 1 if isinstance(settings.get("encoding", ""), str) else 2  # to choose one, and to read
-        corpus.bytes_read = size if left > 0 else min(size, (_bytes_read() - before) // times)
     corpus.documents_read = len(texts)
     corpus.characters_read = sum(map(len, texts))
     corpus.bytes_of_text_read = sum(len(text.encode()) for text in texts)
     return texts
+
+
+def _parts_of(corpus: Corpus, files: Sequence[Path], settings: Json) -> Iterator[tuple[Sequence[Path], Json]]:
+    """Yield the files that the reader is given at a time, and the encoding if it is chosen for them.
+
+    Of several encodings the reader itself would choose, and read a file twice: all of it, and then up to where the
+    sample ends. Only the second pass may count.
+    """
+    encodings = settings.get("encoding", "utf-8")
+    if isinstance(encodings, str):
+        yield files, {}
+        return
+    for file in progress(files, description=corpus.name, unit="files"):
+        yield [file], {"encoding": encoding_of(file, encodings)} if is_in_one_encoding(file) else {}
 
 
 def _bytes_read() -> int:

@@ -11,11 +11,8 @@ from bertline.planning.plan import Plan
 from bertline.planning.task_data import TaskData
 from bertline.results import paths
 
-TOKENIZED = (
-    "collection",
-    "train_tfrecords",
-    "dev_tfrecords",
-)  # of a ranking's files, those that are tokenized for all of its jobs
+# Of a ranking's files, those that are tokenized for all of its jobs.
+TOKENIZED = ("collection", "train_tfrecords", "dev_tfrecords")
 
 
 def add_ranking(plan: Plan, run: Json, tokenizer: str | None, data: TaskData) -> None:

@@ -143,9 +143,12 @@ def _parse(value: str, where: str, schema: Json) -> Any:
         read = parse_yaml(value)
     except yaml.YAMLError as error:
         raise BertlineError(f"{where}: {value!r} is not YAML ({' '.join(str(error).split())})") from None
+    given = schema.get("type", [])
+    types = {given} if isinstance(given, str) else set(given)
     # For YAML 1.1 it has a point: 1.0e-3.
-    if schema.get("type") in ("number", "integer") and isinstance(read, str) and WITHOUT_POINT.fullmatch(read):
+    is_number = not types.isdisjoint(("number", "integer")) and "string" not in types
+    if is_number and isinstance(read, str) and WITHOUT_POINT.fullmatch(read):
         number = float(read)
-        return int(number) if schema["type"] == "integer" and number.is_integer() else number
+        return int(number) if "number" not in types and number.is_integer() else number
     # A date of a dump, 20261101, is text; on a command line the quotation marks are lost.
-    return value if schema.get("type") == "string" and not isinstance(read, str) else read
+    return value if types == {"string"} and not isinstance(read, str) else read
