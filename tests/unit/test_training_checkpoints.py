@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import threading
 from pathlib import Path
 
@@ -66,6 +67,26 @@ def test_a_checkpoint_of_another_fingerprint_and_the_same_step_is_not_replaced(t
     with pytest.raises(BertlineError, match="step-00000100 is a checkpoint of another model; move it away"):
         save(tmp_path, 100)
     assert find_checkpoint(tmp_path, "theirs")[1]["step"] == 100
+
+
+def test_a_copy_of_a_checkpoint_in_its_folder_is_none(tmp_path):
+    save(tmp_path, 1)
+    shutil.copytree(tmp_path / "step-00000001", tmp_path / "step-00000001.bak")
+    for step in (2, 3, 4):
+        save(tmp_path, step)
+    assert names(tmp_path) == ["durable.json", "step-00000001.bak", "step-00000003", "step-00000004"]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_reported_by_the_next_step(tmp_path):
+    def fail():
+        raise BertlineError("the disk is full")
+
+    writer = CheckpointWriter(tmp_path, keep=2, before=fail)
+    writer.check()
+    writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": 3})
+    writer.close()
+    with pytest.raises(BertlineError, match="the disk is full"):
+        writer.check()
 
 
 def test_a_trainer_that_lost_its_lock_while_it_wrote_changes_no_checkpoint(tmp_path):

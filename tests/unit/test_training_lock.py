@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -92,11 +94,19 @@ def test_a_trainer_that_was_taken_over_finds_out(tmp_path):
     assert (tmp_path / "lock.json").exists()
 
 
-def test_the_heart_beats(tmp_path, monkeypatch):
+def test_the_heart_beats_also_after_errors_of_a_file_server(tmp_path, monkeypatch):
     monkeypatch.setattr(lock_module, "HEARTBEAT_SECONDS", 0.01)
     lock = TrainingLock(tmp_path)
     assert lock.try_acquire() is None
     path = tmp_path / "lock.json"
+    errors, utime = iter([OSError(errno.ESTALE, "Stale file handle"), OSError(errno.EIO, "I/O error")]), os.utime
+
+    def sometimes_fail(*arguments):
+        if (error := next(errors, None)) is not None:
+            raise error
+        utime(*arguments)
+
+    monkeypatch.setattr(lock_module, "os", SimpleNamespace(**{**vars(os), "utime": sometimes_fail}))
     os.utime(path, (1, 1))
     for _ in range(500):
         if path.stat().st_mtime > 1:

@@ -66,6 +66,14 @@ def test_a_finished_phase_is_exported(card, finished, tmp_path):
     assert BertForPreTraining.from_pretrained(tmp_path / "export").config.vocab_size == 75
 
 
+def test_a_length_that_is_no_multiple_of_eight_may_be_all_that_the_network_has_positions_for(tmp_path):
+    card = write_dataset(tmp_path / "data", length=30, draw_length=lambda random: int(random.integers(20, 31)))
+    given = recipe(sequence_length=30, steps=2, global_batch_size=8)
+    given["model"] = {**given["model"], "max_position_embeddings": 30}
+    train(given, card, tmp_path / "phase")
+    assert (tmp_path / "phase/recipe.json").exists()
+
+
 def test_training_on_masked_words_only_does_not_change_the_weights_for_pairs(card, tmp_path):
     """On any number of ranks, and stopped and resumed."""
     without = read_json(card)

@@ -10,7 +10,7 @@ from training_processes import Trainer, train
 
 from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.distributed.process_group import Group
-from bertline.training.optimizers.registry import make_optimizer
+from bertline.training.optimizers.registry import OPTIMIZERS, make_optimizer
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,13 @@ def test_two_ranks_end_with_the_weights_and_moments_that_they_end_with_unsharded
                 torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-5)
             else:
                 assert torch.equal(found[name], tensor)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_rank_may_own_no_parameter(kind):
+    settings = {**recipe()["settings"], "optimizer": kind}
+    optimizer = make_optimizer(torch.nn.Linear(2, 2), settings, owns=lambda _: False)
+    optimizer.step()
 
 
 def test_every_parameter_has_one_owner_and_the_loads_are_even():

@@ -302,6 +302,37 @@ def test_many_in_a_row_return_to_the_last_checkpoint_and_continue_after_them(gro
     assert steps == sorted(set(steps))
 
 
+def test_what_a_stop_saves_among_skipped_batches_is_not_returned_to(group, card, tmp_path, caplog):
+    """If the weights themselves are corrupt, the checkpoint before is as good as without the stop."""
+    poisoned = set(range(12, 12 + MAX_SKIPPED_IN_A_ROW))
+    run_phase(group, card, tmp_path / "whole", poisoned=poisoned)
+    run_phase(group, card, tmp_path / "phase", poisoned=poisoned, stop_at=15)
+    assert newest_step(tmp_path / "phase/checkpoints") == 12
+    caplog.clear()
+    run_phase(group, card, tmp_path / "phase", poisoned=poisoned)
+    assert "returning to step 10 and continuing after them" in caplog.text
+    digests = [sha256_of_file(tmp_path / name / "model.safetensors") for name in ("whole", "phase")]
+    assert digests[0] == digests[1]
+
+
+def test_a_checkpoint_that_is_asked_for_by_its_step_is_kept_after_a_skipped_batch(group, card, tmp_path):
+    phase = run_phase(group, card, tmp_path / "phase", poisoned={4}, steps=8)
+    assert phase.progress.skipped == 1
+    assert {step_of(path) for path in (tmp_path / "phase/checkpoints").glob("step-*")} >= {5, 8}
+
+
+def test_a_resumed_training_uses_no_file_of_its_checkpoint(group, card, tmp_path):
+    """On NFS it could not be deleted."""
+    run_phase(group, card, tmp_path / "phase", poisoned=set(), steps=8, stop_at=6)
+    lock = TrainingLock(tmp_path / "phase/checkpoints")
+    assert lock.try_acquire() is None
+    phase = Phase(recipe(steps=8), card, tmp_path / "phase", group, lock, Options())
+    mapped = Path("/proc/self/maps").read_text()
+    phase.learner.accumulator.close()
+    lock.release()
+    assert str(tmp_path / "phase/checkpoints/step-") not in mapped
+
+
 def test_two_ranks_skip_what_is_not_finite_on_one_and_continue_later_with_the_same_bits(card, tmp_path):
     given = {"poisoned": {3, 4, 9}, "steps": 14}
     assert run_two_ranks(card, tmp_path / "whole", **given)[:2] == (0, ["14 3", "14 3"])

@@ -14,6 +14,7 @@ damaged one is reported and the one before it is used; one of another fingerprin
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -120,6 +121,11 @@ class CheckpointWriter:
         if self._written is not None:
             self._written.result()
 
+    def check(self) -> None:
+        """Reraise the exception of a checkpoint that could not be written. Does not wait."""
+        if self._written is not None and self._written.done():
+            self._written.result()
+
     def close(self) -> None:
         """Wait until the last checkpoint is on the disk or has failed."""
         self._thread.shutdown()
@@ -140,17 +146,20 @@ def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def find_checkpoint(
-    directory: Path, fingerprint: str, *, with_best: bool = False
+    directory: Path, fingerprint: str, *, with_best: bool = False, after_update: bool = False
 ) -> tuple[Path, dict[str, Any]] | None:
     """Find the newest valid checkpoint of `fingerprint` and its state; return None if there are none at all.
 
     Args:
         with_best: whether the best checkpoint that it names must be valid, too: an earlier one can train it again.
+        after_update: pass over those that were saved after a skipped global batch, whose weights may be corrupt.
 
     Raises BertlineError if all checkpoints of this fingerprint are damaged.
     """
     own = _own_checkpoints(directory, fingerprint, report=True)
     for path, state in own:
+        if after_update and state.get("skipped_in_a_row"):
+            continue
         best = _best_of(directory, state)
         reason = _damage(path, state)
         if with_best and best and not reason and (problem := _damage(best, _state_of(best))):
@@ -158,7 +167,7 @@ def find_checkpoint(
         if reason is None:
             return path, state
         logger.warning("the checkpoint %s is damaged (%s); trying the one before", path, reason)
-    if own:
+    if own and not after_update:
         raise BertlineError(
             f"{directory}: every checkpoint is damaged, the newest is {own[0][0].name}; restore one, or delete them "
             "to train from the beginning"
@@ -211,7 +220,7 @@ def clean_up(directory: Path, output: Path) -> None:
 def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) -> list[tuple[Path, dict[str, Any]]]:
     """Find checkpoints of this fingerprint, newest first, including those with an unreadable state, returned as {}."""
     own = []
-    for path in sorted(directory.glob("step-*"), reverse=True):
+    for path in sorted(filter(_is_named_as_one, directory.glob("step-*")), reverse=True):
         state = _state_of(path)
         if state and state.get("fingerprint") != fingerprint:
             if report:
@@ -230,8 +239,13 @@ def _path_of(directory: Path, step: int) -> Path:
     return directory / f"step-{step:08d}"
 
 
+def _is_named_as_one(path: Path) -> bool:
+    """Return False for others, such as a copy step-00000010.bak."""
+    return re.fullmatch(r"step-\d{8,}", path.name) is not None
+
+
 def agree_on_checkpoint(
-    group: Group, directory: Path, fingerprint: str, *, with_best: bool = False
+    group: Group, directory: Path, fingerprint: str, *, with_best: bool = False, after_update: bool = False
 ) -> tuple[Path, dict[str, Any]] | None:
     """Return on every rank what `find_checkpoint` finds on rank 0.
 
@@ -239,7 +253,7 @@ def agree_on_checkpoint(
     """
     found = None
     if group.is_rank_zero:
-        found = find_checkpoint(directory, fingerprint, with_best=with_best)
+        found = find_checkpoint(directory, fingerprint, with_best=with_best, after_update=after_update)
         step, durable = found[1]["step"] if found else 0, directory / Path(paths.DURABLE).name
         if durable.exists() and _object_in(durable).get("step") != step:
             _write_durable_step(directory, step)
@@ -286,4 +300,4 @@ def _remove(path: Path) -> None:
     removed = path.with_name(f".{path.name}.removed")
     shutil.rmtree(removed, ignore_errors=True)
     path.rename(removed)
-    shutil.rmtree(removed)
+    shutil.rmtree(removed, ignore_errors=True)  # `clean_up` deletes what NFS keeps for its readers

@@ -79,7 +79,7 @@ class GradientAccumulator:
             load_balancing: `equal`, `measured`, `measured-again` (the same here), or rank weights as in "3,1".
         """
         if load_balancing in ("measured", "measured-again"):
-            self.seek(0)
+            self.seek(self._batch_size_warmup.steps)  # a smaller global batch may leave ranks without a micro-batch
             # One micro-batch again and again: others may have other shapes, and the first of a shape is compiled.
             item = self._next()
             self.rank_weights = measure_rank_weights(lambda: self._compute(item), self._group)

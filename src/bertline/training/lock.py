@@ -14,6 +14,7 @@ import secrets
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,10 +103,12 @@ class TrainingLock:
 
     def _beat(self) -> None:
         while not self._release.wait(HEARTBEAT_SECONDS):
-            owner = _read(self._path)
-            if owner is None or owner.get("token") != self._token:
-                return
-            os.utime(self._path)
+            # An error of a file server passes; without a heartbeat another trainer would take over.
+            with suppress(OSError, BertlineError):
+                owner = _read(self._path)
+                if owner is None or owner.get("token") != self._token:
+                    return
+                os.utime(self._path)
 
 
 def _pid_namespace() -> str | None:

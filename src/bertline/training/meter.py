@@ -47,6 +47,10 @@ class Meter:
         self._norm, self._learning_rate = result.norm, result.learning_rate
         self._step_loss = averages_of(result.statistics, samples=len(batch.samples))
 
+    def reset(self) -> None:
+        """Forget the steps since the last point, which were taken back."""
+        self._sums.clear()
+
     def read(self) -> dict[str, float]:
         """Return metrics since the last call; norm and learning rate are the last step's. All ranks must call it."""
         sums, self._sums = self._sums, defaultdict(float)

@@ -121,9 +121,9 @@ class Phase:
             if options.keep_every or 0 in options.keep_steps:
                 self.save()
 
-    def _find_checkpoint(self) -> tuple[Path, dict[str, Any]] | None:
-        with_best = self.best.every is not None
-        return agree_on_checkpoint(self.group, self.checkpoints, self.recipe["fingerprint"], with_best=with_best)
+    def _find_checkpoint(self, *, after_update: bool = False) -> tuple[Path, dict[str, Any]] | None:
+        required = {"with_best": self.best.every is not None, "after_update": after_update}
+        return agree_on_checkpoint(self.group, self.checkpoints, self.recipe["fingerprint"], **required)
 
     def _restore_state(self, state: dict[str, Any]) -> None:
         self.progress = Progress.from_state(state)
@@ -134,12 +134,13 @@ class Phase:
 
         If a rank was asked to stop between two micro-batches, nothing changes but `stop_wanted`.
 
-        Raises BertlineError if one of the dataset's files was found to be damaged.
+        Raises BertlineError if one of the dataset's files was found to be damaged, and what the last checkpoint raised.
         """
         self.verification.check()
+        self.writer.check()
 
         def votes() -> dict[str, float]:
-            return {"stop_wanted": float(stop_signal.received), "checkpoint_wanted": float(self._checkpoint_is_due())}
+            return {"stop_wanted": float(stop_signal.received), "checkpoint_wanted": float(self._time_has_passed())}
 
         def stop_is_seen() -> bool:
             return self.stop_request.is_seen(here=stop_signal.received)
@@ -175,7 +176,7 @@ class Phase:
         improved = self.best.update(progress.step, metrics, last=last)
         if metrics:
             self._record(progress.step, metrics)
-        if last or checkpoint_wanted or improved:
+        if last or checkpoint_wanted or improved or self._is_checkpoint_step(progress.step):
             self.save()
 
     def _record(self, step: int, metrics: dict[str, float]) -> None:
@@ -207,10 +208,12 @@ class Phase:
     def _roll_back(self) -> None:
         """Return to the last checkpoint and continue after the offending global batches, once per checkpoint.
 
+        Not to one that was saved after a skipped global batch, whose weights may be corrupt.
+
         Raises BertlineError if there is no checkpoint, or if this one was returned to before.
         """
         self.writer.wait()
-        found = self._find_checkpoint()
+        found = self._find_checkpoint(after_update=True)
         explanation = (
             f"step {self.progress.step + 1}: the loss or its gradient is not finite, {MAX_SKIPPED_IN_A_ROW} times in "
             "a row"
@@ -227,20 +230,19 @@ class Phase:
         self.rolled_back_to = self.progress.step
         self.progress.skipped = next_batch - self.progress.step
         self.progress.skipped_in_a_row = []
+        self.meter.reset()
         if self.journal is not None:
             self.journal.cut_back(self.progress.step)
         self.learner.accumulator.seek(next_batch)
 
-    def _checkpoint_is_due(self) -> bool:
-        """Return rank 0's decision, which the step's reduction passes on to the other ranks; theirs is False."""
-        if not self.group.is_rank_zero:
-            return False
-        if self.progress.skipped_in_a_row:
-            return False  # the state may be corrupt
-        step, every = self.progress.step + 1, self.options.checkpoint_every
+    def _time_has_passed(self) -> bool:
+        """Return whether rank 0's clock demands a checkpoint: the step's reduction passes it on to the other ranks."""
         minutes = (time.monotonic() - self.saved[1]) / 60
-        by_step = step in self.options.keep_steps or (every and step % every == 0)
-        return bool(by_step) or minutes >= self.options.checkpoint_every_minutes
+        return self.group.is_rank_zero and minutes >= self.options.checkpoint_every_minutes
+
+    def _is_checkpoint_step(self, step: int) -> bool:
+        every = self.options.checkpoint_every
+        return step in self.options.keep_steps or (bool(every) and step % every == 0)
 
     def save(self) -> None:
         """Start writing a checkpoint of the current state, unless there is one. Training may continue meanwhile."""
@@ -299,6 +301,11 @@ class Phase:
         problem = self.verification.finish()
         if source := self.group.all_reduce_max(self.group.rank + 1 if problem else 0):
             raise BertlineError(self.group.broadcast(problem, source - 1))
+        if unverified := self.group.all_reduce_max(self.verification.unverified):
+            logger.warning(
+                "the phase ended before all files of samples were verified: a rank has %d left; `validate_dataset.py` "
+                "verifies them all", unverified,
+            )  # fmt: skip
         self.writer.wait()
         if self.journal is not None:
             self.journal.close()

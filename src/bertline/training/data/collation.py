@@ -95,7 +95,9 @@ def _pad(part: Part, reader: SampleReader, layout: Layout, predictions: int) -> 
     batch, shape = part
     content = reader.gather(batch.samples)
     count = len(batch.samples)
-    rows, width = (shape.sequences, shape.length) if shape else (count, round_up(int(batch.lengths.max())))
+    # Not beyond the sequence length, which may be all that the network has positions for.
+    longest = min(round_up(int(batch.lengths.max())), layout.sequence_length)
+    rows, width = (shape.sequences, shape.length) if shape else (count, longest)
     columns = np.arange(width)
     inside = columns < _filled(batch.lengths, rows, 0)[:, None]
     input_ids = np.full((rows, width), _padding_id(reader), dtype=np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,8 +12,6 @@ from threading import Event, Thread, get_native_id
 from bertline.console import BertlineError
 from bertline.encoding.dataset import SPLITS
 from bertline.files import Json
-
-logger = logging.getLogger(__name__)
 
 # Hashing and reading release the GIL; between two pieces the thread needs it for microseconds.
 BYTES_PER_PIECE = 1 << 24
@@ -46,13 +43,12 @@ class FileVerification:
         """Wait for the remaining files, at most a minute. Returns an error message if one is damaged."""
         self._thread.join(SECONDS_AT_THE_END)
         self.close()
-        if self._problem is None and self._verified < len(self._files):
-            logger.warning(
-                "the phase ended before all files of samples were verified: %d of this rank's %d were; "
-                "`validate_dataset.py` verifies them all",
-                self._verified, len(self._files),
-            )  # fmt: skip
         return self._problem
+
+    @property
+    def unverified(self) -> int:
+        """How many of the files have not been compared, or were found to be damaged."""
+        return len(self._files) - self._verified
 
     def close(self) -> None:
         """Stop after the current piece."""

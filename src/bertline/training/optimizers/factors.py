@@ -36,7 +36,8 @@ class FactoredOptimizer(Optimizer):
             by_sides: dict[tuple[str, ...], list[Tensor]] = {}  # the weights of a group have the same state tensors
             for weight in group["params"]:
                 by_sides.setdefault(tuple(self._sides(weight)), []).append(weight)
-            groups += [{**group, "params": weights} for weights in by_sides.values()]
+            # Sharding may leave a rank without parameters, but an optimizer needs a group.
+            groups += [{**group, "params": weights} for weights in by_sides.values() or [[]]]
         super().__init__(groups, {"lr": settings["learning_rate"], **{key: own[key] for key in keys}})
 
     def _sides(self, weight: Tensor) -> dict[str, int]:

@@ -119,5 +119,8 @@ def load_optimizer_tensors(
             if tensor is None or tensor.shape != new.shape:
                 raise BertlineError(f"the moment {name}.{key} of {kind} is missing or has another shape")
             if not (reset_step and key == "step"):
-                state[key] = shard_as(tensor, new)
+                restored = shard_as(tensor, new)
+                # Not the tensor itself, which is a part of the checkpoint's file mapped into memory: NFS keeps a file
+                # that is in use, and with it the folder.
+                state[key] = restored.clone() if restored is tensor else restored
         optimizer.state[weight] = state
