@@ -151,11 +151,12 @@ def test_resumed_with_another_number_of_threads_it_keeps_the_old_one_and_reports
 def test_a_changed_recipe_is_never_resumed(card, tmp_path):
     output = tmp_path / "phase"
     train(recipe(steps=3), card, output)
-    other = {**recipe(steps=3, learning_rate=0.01), "fingerprint": "b" * 16}
+    other = {**recipe(steps=4, learning_rate=0.01), "fingerprint": "b" * 16}
     trainer = train(other, card, output)
     text = trainer.log.read_text()
     assert "step-00000003 is of another model" in text
     assert "resuming" not in text
+    assert read_json(output / "checkpoints/step-00000003/state.json")["fingerprint"] == "a" * 16
     assert "b" * 16 in (output / "recipe.json").read_text()
 
 
