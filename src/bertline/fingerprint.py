@@ -24,7 +24,7 @@ STAGE_VERSIONS = {
     "sentence_order": 1,  # only of datasets with this objective, beside "samples"
     "import": 1,
     "pretraining": 3,
-    "finetuning": 7,
+    "finetuning": 8,
     "collection": 1,
 }
 

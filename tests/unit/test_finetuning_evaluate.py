@@ -202,6 +202,36 @@ def test_span_scores_agree_with_their_definition(sentences: list) -> None:
     assert scores["f1"] == pytest.approx(2 * right / (of_predicted + of_expected) if right else 0)
 
 
+@pytest.mark.parametrize(
+    ("predicted", "expected", "precision", "recall"),
+    [
+        ("NN VB", "IN VB", 1 / 2, 1 / 2),
+        ("O O PER", "ORG O PER", 1, 1 / 2),
+        ("DET NOUN NOUN VERB NOUN ADJ", "DET NOUN NOUN VERB NOUN NOUN", 5 / 6, 5 / 6),
+        ("B-NP -LRB- I-NP", "B-NP -LRB- B-NP", 2 / 3, 2 / 3),
+    ],
+)
+def test_tags_without_prefixes_are_scored_word_by_word(
+    predicted: str, expected: str, precision: float, recall: float
+) -> None:
+    scores = score_tags([predicted.split()], [expected.split()])
+    assert (scores["precision"], scores["recall"]) == pytest.approx((precision, recall))
+
+
+@pytest.mark.parametrize(
+    ("predicted", "expected", "f1"),
+    [
+        ("U-PER U-PER O", "B-PER L-PER O", 0),
+        ("B-PER L-PER U-LOC", "B-PER L-PER U-LOC", 1),
+        ("B-PER I-PER L-PER", "B-PER L-PER U-PER", 0),
+        ("B-PER E-PER S-LOC", "B-PER E-PER S-PER", 1 / 2),
+        ("B I O B", "B I O O", 2 / 3),
+    ],
+)
+def test_last_and_single_words_of_spans_may_have_their_own_prefixes(predicted: str, expected: str, f1: float) -> None:
+    assert score_tags([predicted.split()], [expected.split()])["f1"] == pytest.approx(f1)
+
+
 def test_span_scores_as_a_module_and_of_nothing() -> None:
     tags = [["B-PER", "I-PER", "O"], ["O", "B-LOC", "O"]]
     scores = compute_scores("tags", None, tags, [tags[0], ["O", "B-PER", "O"]])

@@ -12,13 +12,15 @@ import transformers
 from finetuning_helpers import MODEL, NAMES, NO_DROPOUT, PLACES, Json, recipe_for, write_cola, write_conll, write_squad
 from finetuning_helpers import write_tokenizer as write_test_tokenizer
 from huggingface_hub import ModelCard
+from roberta_folder import train_vocabulary
 
-from bertline.encoding.tokenizer import load_tokenizer
+from bertline.encoding.tokenizer import load_tokenizer, read_tokenizer
 from bertline.finetuning.card import model_card
 from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
+from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining
-from bertline.modeling.huggingface import export_huggingface
+from bertline.modeling.huggingface import export_huggingface, write_huggingface
 from bertline.tasks.registry import TASKS
 
 MODERN = {
@@ -53,6 +55,29 @@ def test_a_pipeline_classifies_as_the_scored_predictions(tmp_path: Path, archite
     predicted = second_column(out / "predictions.tsv")[1:]
     assert [answer["label"] for answer in answers] == predicted
     assert set(predicted) == {"0", "1"}
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern", "roberta"])
+def test_names_of_special_tokens_in_a_text_are_text_except_for_masked_words(tmp_path: Path, architecture: str) -> None:
+    text = "n1 was [SEP] born </s> in [PAD] p3 <pad> died"
+    if architecture == "roberta":
+        train_vocabulary([text]).save_pretrained(tmp_path)
+    else:
+        write_test_tokenizer(tmp_path / "tokenizer.json")
+    ours = read_tokenizer(tmp_path / "tokenizer.json")
+    shape = {key: value for key, value in MODERN.items() if key != "architecture"}
+    config = config_from_dict({**shape, "architecture": architecture, "vocab_size": ours.get_vocab_size()})
+    network = architecture_of(config).task_network(config, "sequence", 2)
+    (tmp_path / "classifier").mkdir()
+    write_huggingface(
+        config, network.state_dict(), tmp_path / "tokenizer.json", tmp_path / "classifier", head="sequence"
+    )
+    of_classifier = transformers.AutoTokenizer.from_pretrained(tmp_path / "classifier")
+    assert of_classifier(text).input_ids == ours.encode(text).ids
+    language = architecture_of(config).pretraining(config)
+    export_huggingface(config, language.state_dict(), tmp_path / "tokenizer.json", tmp_path / "language")
+    of_language = transformers.AutoTokenizer.from_pretrained(tmp_path / "language")
+    assert of_language(f"n1 was {of_language.mask_token} born").input_ids.count(of_language.mask_token_id) == 1
 
 
 def test_a_pipeline_reads_pairs_and_numbers(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,35 @@ def test_a_model_without_a_head_for_a_task_is_one_line(finished: Path, tmp_path:
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForPreTraining"]}))
     with pytest.raises(BertlineError, match="its architecture is BertForPreTraining, allowed are BertForSequenceClass"):
         load_finetuned(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "message"),
+    [
+        ("cola", {"problem_type": "multi_label_classification"}, "'multi_label_classification', only 'single_label_"),
+        ("cola", {"problem_type": "regression"}, "'regression', only 'single_label_classification' can be read with 2"),
+        ("stsb", {"problem_type": "single_label_classification"}, "only 'regression' can be read with 1 output"),
+        ("cola", {"classifier_pooling": "mean"}, "classifier_pooling is 'mean', only 'cls' can be read"),
+    ],
+)
+def test_a_head_that_we_would_compute_differently_is_refused_in_one_line(
+    finished: Path, tmp_path: Path, task: str, change: dict[str, str], message: str
+) -> None:
+    shutil.copytree(finished / task / "huggingface", tmp_path / "model")
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    (tmp_path / "model/config.json").write_text(json.dumps(config | change))
+    with pytest.raises(BertlineError, match=message) as caught:
+        load_finetuned(tmp_path / "model")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("task", ["squad_v1", "names"])
+def test_keys_of_another_head_are_ignored(finished: Path, tmp_path: Path, task: str) -> None:
+    shutil.copytree(finished / task / "huggingface", tmp_path / "model")
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    config |= {"classifier_pooling": "mean", "problem_type": None}
+    (tmp_path / "model/config.json").write_text(json.dumps(config))
+    assert load_finetuned(tmp_path / "model").head == load_finetuned(finished / task / "huggingface").head
 
 
 def test_weights_without_the_head_are_one_line(finished: Path, tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from roberta_folder import train_vocabulary
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import make_tokenizer, take_tokenizer
+from bertline.encoding.tokenizer import make_tokenizer, read_tokenizer, take_tokenizer
 from bertline.finetuning.digest import digest_of_examples
 from bertline.finetuning.metrics.squad import (
     best_null_threshold,
@@ -34,7 +35,15 @@ from bertline.finetuning.squad_answers import (
     most_frequent_answer,
     n_best,
 )
-from bertline.finetuning.squad_windows import Answer, SquadFile, Windows, has_most_context, make_windows, read_squad
+from bertline.finetuning.squad_windows import (
+    Answer,
+    Question,
+    SquadFile,
+    Windows,
+    has_most_context,
+    make_windows,
+    read_squad,
+)
 from bertline.tasks.registry import TASKS
 
 Json = dict[str, Any]
@@ -478,6 +487,19 @@ def test_of_a_text_in_two_places_the_better_score_is_kept(tmp_path: Path, tokeni
     logits[kord] = [5, 4, 4, 5]
     answers = answer_questions(squad, windows, logits, logits, max_answer_length=1)
     assert [found.candidates[0] for found in answers.values()] == [Candidate("Kord", 5.0, 5.0)] * 2
+
+
+def test_a_piece_of_white_space_is_no_answer(tmp_path: Path) -> None:
+    train_vocabulary().save_pretrained(tmp_path)
+    squad = SquadFile(["The river 漢 deep"], [Question("q", "who", 0, (Answer("漢", 10),))], [])
+    windows = windows_of(squad, read_tokenizer(tmp_path))
+    begin, spans = int(windows.sequences.second_segment_start[0]), windows.spans[0]
+    blank = next(place for place, (first, last) in enumerate(spans) if not squad.contexts[0][first:last].strip())
+    logits = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
+    logits[begin + blank] = 5
+    found = answer_questions(squad, windows, logits, logits, max_answer_length=5)["q"]
+    assert found.best_text.strip()
+    assert all(candidate.text.strip() for candidate in found.candidates)
 
 
 def test_an_empty_context_gets_an_empty_answer(tmp_path: Path, tokenizer: Tokenizer) -> None:

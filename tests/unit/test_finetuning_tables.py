@@ -247,6 +247,15 @@ def test_words_and_tags_are_read_from_columns(tmp_path: Path) -> None:
     assert read_conll(tmp_path / "b.conll", word=0, tag=1) == TaggedFile([["New York"], ["it"]], [["B-LOC"], ["O"]])
 
 
+@pytest.mark.parametrize("space", ["\u00a0", "\u2028", "\u3000", "\x85"])
+def test_only_spaces_and_tabs_separate_columns(tmp_path: Path, space: str) -> None:
+    word = f"10{space}000"
+    (tmp_path / "a.conll").write_text(f" {word}  O \nkm O\n", encoding="utf-8")
+    assert read_conll(tmp_path / "a.conll", word=0, tag=-1).words == [[word, "km"]]
+    (tmp_path / "words.conll").write_text(f"{word}\nkm\n", encoding="utf-8")
+    assert read_conll(tmp_path / "words.conll", word=0, tag=0, tagged=False).words == [[word, "km"]]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

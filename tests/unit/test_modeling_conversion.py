@@ -211,6 +211,11 @@ def cut(path: Path, size: int) -> None:
             "has words in upper case, such as 'Paris'; give --no-lowercase",
         ),
         (
+            lambda folder: (folder / "vocab.txt").write_text("\n".join([*VOCABULARY, "", ""])),
+            True,
+            r"vocab\.txt: line 10 is empty; remove it, or get the file again",
+        ),
+        (
             lambda folder: (folder / "vocab.txt").write_text("\n".join(VOCABULARY[:-1])),
             True,
             "has 8 entries where the model has 9",

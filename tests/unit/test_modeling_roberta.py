@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from roberta_folder import POSITIONS, write_roberta
+from roberta_folder import POSITIONS, SHAPE, train_vocabulary, write_roberta
 from synthetic_dataset import write_tokenizer
 from torch import Tensor
 from transformers import (
@@ -20,6 +20,7 @@ from transformers import (
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
 )
+from transformers import RobertaConfig as TheirConfig
 from transformers import RobertaModel as TheirEncoder
 
 from bertline.console import BertlineError
@@ -253,3 +254,17 @@ def test_a_classifier_that_transformers_fine_tuned_predicts_the_same(
         expected = torch.cat([model(**tokenizer(*pair, return_tensors="pt")).logits for pair in texts]).softmax(1)
     found = classify(load_finetuned(tmp_path / "theirs"), texts)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_second_token_type_is_not_used_as_the_tokenizer_gives_none(tmp_path: Path) -> None:
+    train_vocabulary().save_pretrained(tmp_path / "theirs")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    shape = {**SHAPE, "type_vocab_size": 2}
+    torch.manual_seed(5)
+    config = TheirConfig(vocab_size=len(tokenizer), max_position_embeddings=POSITIONS + 2, **shape)
+    model = RobertaForSequenceClassification(config).eval()
+    model.save_pretrained(tmp_path / "theirs")
+    pair = ("The river is deep .", "who died ?")
+    with torch.no_grad():
+        expected = model(**tokenizer(*pair, return_tensors="pt")).logits.softmax(1)
+    np.testing.assert_allclose(classify(load_finetuned(tmp_path / "theirs"), [pair]), expected, atol=1e-5)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from bertline.console import BertlineError
 from bertline.files import Recipe
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import prunable
+from bertline.results import kept
 from bertline.results.kept import keep_models, missing_models
 
 
@@ -72,6 +75,32 @@ def test_a_model_stays_until_the_last_choice_in_which_it_takes_part() -> None:
     assert models() == {"a", "b", "c"}
     keep_models(choice_of("a", "c", name="two", a=["one"]))
     assert models() == {"a", "b"}
+
+
+def test_a_model_that_a_choice_finishing_at_the_same_time_keeps_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, score in {"a": 50.0, "b": 60.0, "c": 90.0}.items():
+        finish(name, score)
+    one = choice_of("a", "b", "c", a=["two"], b=["two"])
+    two = choice_of("a", "b", name="two", a=["one"], b=["one"])
+    waiting = [two]
+
+    def let_the_other_finish(read: Callable[..., Any]) -> Callable[..., Any]:
+        """Make the other choice right after the first time that something is read."""
+
+        def read_and_wait(*given: Any) -> Any:
+            found = read(*given)
+            if waiting:
+                keep_models(waiting.pop())
+            return found
+
+        return read_and_wait
+
+    monkeypatch.setattr(kept, "kept_by_any", let_the_other_finish(kept.kept_by_any))
+    monkeypatch.setattr(kept, "read_choice", let_the_other_finish(kept.read_choice))
+    keep_models(one)
+    assert not waiting
+    assert models() >= {"b", "c"}
+    assert Path("results/kept/two/model/model.safetensors").exists()
 
 
 def test_a_deleted_model_that_wins_is_one_line_and_requested_again() -> None:

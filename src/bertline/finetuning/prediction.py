@@ -77,7 +77,7 @@ class FinetunedModel:
 def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.device | None = None) -> FinetunedModel:
     """Load a fine-tuned BERT or ModernBERT in Hugging Face's layout, made by Bertline or by another program.
 
-    Raises BertlineError if the folder does not exist, or its network has no head for a task.
+    Raises BertlineError if the folder does not exist, or its network has no head for a task or another kind of head.
     """
     path, device = folder / paths.CONFIG, device or torch.device("cpu")
     if not path.exists():
@@ -99,6 +99,8 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     outputs = len(weights["classifier.weight"])
     if outputs < 1 or (head == "answer" and outputs != 2):
         raise BertlineError(f"{folder}/{paths.WEIGHTS}: the head of a {made} has {outputs} outputs; get it again")
+    if head == "sequence":
+        check_head(path, given, outputs)
     network = architecture_of(config).task_network(config, head, outputs)
     missing = network.load_state_dict(weights, strict=False).missing_keys
     if missing:
@@ -118,6 +120,20 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
         task,
         precision,
     )
+
+
+def check_head(path: Path, given: Json, outputs: int) -> None:
+    """Raise BertlineError if a config.json describes another head for sequences than the one that is computed."""
+    read = {
+        "classifier_pooling": "cls",  # of ModernBERT
+        "problem_type": "regression" if outputs == 1 else "single_label_classification",
+    }
+    for key, value in read.items():
+        if given.get(key) not in (None, value):
+            raise BertlineError(
+                f"{path}: {key} is {given[key]!r}, only {value!r} can be read with {outputs} outputs; "
+                "choose another model"
+            )
 
 
 def check_ids(folder: Path, tokenizer: Tokenizer, size: int) -> None:

@@ -57,8 +57,8 @@ def answer_questions(
         max_answer_length: in tokens.
 
     A candidate starts at a token for which its window has the most context (`has_most_context`); all such spans are
-    ranked, not only those of the best starts and ends. If a text occurs several times, its best span is kept. The score
-    of having no answer is that of [CLS], the lowest over the question's windows.
+    ranked, not only those of the best starts and ends, except white space. If a text occurs several times, its best
+    span is kept. The score of having no answer is that of [CLS], the lowest over the question's windows.
     """
     allowed = has_most_context(windows)
     answers: dict[str, QuestionAnswers] = {}
@@ -76,7 +76,8 @@ def answer_questions(
             first = int(windows.first_token[window])
             for _, start, end in best_spans(starts, ends, max_answer_length, N_BEST):
                 text = context[spans[first + start, 0] : spans[first + end, 1]]
-                found.append((first + start, first + end, Candidate(text, float(starts[start]), float(ends[end]))))
+                if text.strip():  # a space before a character of several bytes is a token of its own
+                    found.append((first + start, first + end, Candidate(text, float(starts[start]), float(ends[end]))))
         found.sort(key=lambda item: (-item[2].score, *item[:2]))
         best: dict[str, Candidate] = {}
         for _, _, candidate in found[:N_BEST]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ def read_conll(path: Path | str, *, word: int, tag: int, tagged: bool = True) ->
 
     Args:
         word, tag: the columns, counted from 0; negative ones count from the end. Columns are separated by tabs if the
-            line contains one, otherwise by white space.
+            line contains one, otherwise by spaces.
         tagged: whether the file must have tags. If not, they are what is in that column, perhaps the words.
 
     Raises BertlineError naming a line that lacks a column, has another number of them or is not UTF-8, or a file
@@ -52,7 +53,8 @@ def read_conll(path: Path | str, *, word: int, tag: int, tagged: bool = True) ->
     tags: list[str] = []
     expected = 0
     for number, line in chain(read_lines(Path(path)), [(0, "")]):
-        columns = line.split("\t") if "\t" in line else line.split()
+        # Not str.split: a word may contain a no-break space.
+        columns = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
         if not line.strip() or columns[0] == DOCUMENT_START:
             if words:
                 file.words.append(words)

@@ -22,7 +22,7 @@ from bertline.finetuning.loop import Trained, predict, train
 from bertline.finetuning.options import Options
 from bertline.finetuning.prepared import Evaluation, PreparedTask, prepare_task
 from bertline.finetuning.step import Learner
-from bertline.finetuning.workers import best_worker
+from bertline.finetuning.workers import best_worker, meet
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration, write_huggingface
@@ -139,7 +139,7 @@ def _finetune(
         else:
             best, scores = best_worker(
                 lambda seed, team, place: fit(make(seed), seed, team, place),
-                *(settings["workers"], recipe["seed"], group, folder),
+                *(settings["workers"], recipe["seed"], group, folder, stop_signal),
             )
             workers["scores_of_workers"] = scores
         if best is not None:
@@ -153,6 +153,8 @@ def _finetune(
                 metrics["seconds"] = round(time.monotonic() - started, 3)
                 frozen["finished"] = datetime.now(UTC).isoformat()
                 write_outputs(output, frozen, metrics, learner, trained, evaluations, tokenizer_path)
+        if not settings["synchronise"]:
+            meet(group, "written", stop_signal)  # one rank alone has predicted everything
         group.barrier()
     finally:
         if lock is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,20 @@ from bertline.encoding.hashing import mix_integers
 from bertline.finetuning.loop import Trained, predict
 from bertline.finetuning.step import Learner
 from bertline.training.distributed.process_group import Group
+from bertline.training.stop import STOPPED, StopSignal
 
 logger = logging.getLogger(__name__)
 
+RETRY_SECONDS = 1.0
+
 
 def best_worker(
-    fit: Callable[[int, Group, Path], tuple[Learner, Trained]], workers: int, seed: int, group: Group, folder: Path
+    fit: Callable[[int, Group, Path], tuple[Learner, Trained]],
+    workers: int,
+    seed: int,
+    group: Group,
+    folder: Path,
+    stop_signal: StopSignal | None,
 ) -> tuple[tuple[Learner, Trained] | None, list[float]]:
     """Train all workers, divided among the ranks; the number of ranks does not affect the result.
 
@@ -27,6 +36,7 @@ def best_worker(
     Args:
         fit: trains a model with a seed, on a group of one process, with checkpoints below a folder.
         seed: worker 0's; the others' are derived from it.
+        stop_signal: ends the wait for the other ranks with status 75.
     """
     alone = replace(group, rank=0, world_size=1)
     scores = [-math.inf] * workers
@@ -41,6 +51,24 @@ def best_worker(
         logger.info("worker %d of %d: %s %.2f", worker + 1, workers, task.primary, scores[worker])
         if scores[worker] > highest:
             best, highest = (learner, trained), scores[worker]
+    meet(group, "trained", stop_signal)
     everyone = group.gather(scores).max(dim=0).values.tolist()
     winner = everyone.index(max(everyone))
     return best if winner % group.world_size == group.rank else None, [round(score, 4) for score in everyone]
+
+
+def meet(group: Group, place: str, stop_signal: StopSignal | None) -> None:
+    """Wait until every rank has called this with the same `place`, for however long that takes; once for each `place`.
+
+    A collective alone times out if the ranks' trainings end at different times. Raises SystemExit with status 75 when
+    this rank's `stop_signal` is set while it waits.
+    """
+    if group.store is None:
+        return
+    keys = [f"bertline/{place}/{rank}" for rank in range(group.world_size)]
+    group.store.set(keys[group.rank], "1")
+    while not group.store.check(keys):
+        if stop_signal is not None and stop_signal.received:
+            logger.info("asked to stop while waiting for the other processes; run the same command to resume")
+            raise SystemExit(STOPPED)
+        time.sleep(RETRY_SECONDS)

@@ -28,6 +28,7 @@ class BertConfig(NetworkConfig):
     """The shape of a BERT; keys and defaults are those of a Hugging Face config.json (BERT-base)."""
 
     architecture: ClassVar[str] = "bert"
+    has_token_types: ClassVar[bool] = True
 
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
@@ -50,13 +51,14 @@ class Embeddings(nn.Module):
         super().__init__()
         self.word = nn.Embedding(config.padded_vocab_size, config.hidden_size)
         self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.has_token_types = config.has_token_types and config.type_vocab_size > 1
         self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.normalization = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Embed tokens, given their word embeddings `words`, [B, S, H]. A network of one token type ignores the ids."""
-        if self.token_type.num_embeddings == 1:
+        if not self.has_token_types:
             token_type_ids = torch.zeros_like(token_type_ids)
         if isinstance(attention_mask, Packed):
             positions = self.position(attention_mask.positions)

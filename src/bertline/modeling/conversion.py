@@ -163,6 +163,9 @@ def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:
             f"{path} does not specify its case; give --lowercase for an uncased model, --no-lowercase for a cased one"
         )
     tokenizer = take_tokenizer(path, lowercase=lowercase)
+    empty = tokenizer.token_to_id("")
+    if empty is not None:
+        raise BertlineError(f"{path}: line {empty + 1} is empty; remove it, or get the file again")
     upper = next((word for word in tokenizer.get_vocab() if word[0] != "[" and word != word.lower()), None)
     if lowercase and upper is not None:
         raise BertlineError(

@@ -74,7 +74,7 @@ def write_huggingface(
         labels: names of its classes; none for a regression and for answers.
     """
     layout = architecture_of(config).layout
-    identifiers = _write_tokenizer(tokenizer, config, layout, directory, padding=MAX_PADDING if head else 0)
+    identifiers = _write_tokenizer(tokenizer, config, layout, directory, head)
     content = config_json_of(config, identifiers, head, labels)
     weights = to_huggingface(config, state_dict, head, padding=content["pad_token_id"])
     save_tensors(directory / WEIGHTS, weights)
@@ -304,11 +304,11 @@ def _pad(tensor: Tensor, config: NetworkConfig) -> Tensor:
 
 
 def _write_tokenizer(
-    source: Path, config: NetworkConfig, layout: Layout, directory: Path, *, padding: int
+    source: Path, config: NetworkConfig, layout: Layout, directory: Path, head: Head | None
 ) -> dict[str, int]:
     """Write the tokenizer's files, including vocab.txt for WordPiece; return its entries with their ids."""
     tokenizer = read_tokenizer(source)
-    check_vocabulary(tokenizer, source, config.vocab_size, padding=padding)
+    check_vocabulary(tokenizer, source, config.vocab_size, padding=MAX_PADDING if head else 0)
     identifiers = tokenizer.get_vocab()
     special = special_token_ids(tokenizer)
     if tokenizer.post_processor is None:
@@ -319,6 +319,8 @@ def _write_tokenizer(
     save_tokenizer(tokenizer, directory / paths.TOKENIZER)
     names = {f"{token[1:-1].lower()}_token": tokenizer.id_to_token(index) for token, index in special.items()}
     shared = {"model_max_length": config.max_position_embeddings, "model_input_names": list(layout.INPUTS), **names}
+    if head:  # "[SEP]" in a text is text, as in training; a masked language model's user writes "[MASK]"
+        shared["split_special_tokens"] = True
     if is_byte_level(tokenizer) or is_unigram(tokenizer):
         write_json(directory / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **shared})
         return identifiers | special

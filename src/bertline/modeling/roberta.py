@@ -20,6 +20,7 @@ class RobertaConfig(BertConfig):
     """
 
     architecture: ClassVar[str] = "roberta"
+    has_token_types: ClassVar[bool] = False  # whatever `type_vocab_size` is, its tokenizers give no ids of types
 
     type_vocab_size: int = 1
     layer_norm_eps: float = 1e-5

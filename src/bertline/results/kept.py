@@ -40,12 +40,12 @@ def keep_models(recipe: Recipe) -> None:
     if kept:
         write_link(Path(paths.KEPT_MODEL.format(kept=recipe["fingerprint"])), model_of(best))
     write_json(paths.KEPT_CHOICE.format(kept=recipe["fingerprint"]), {"best": best, "kept": kept, "scores": scores})
-    used = kept_by_any()
     for key in finetunings:
+        # In this order, as another choice may be made between the two: it is then still undecided, or already read.
         undecided = [other for other in recipe["shared"].get(key, ()) if read_choice(other) is None]
-        if key not in used and not undecided and model_of(key).exists():
+        if not undecided and key not in kept_by_any() and model_of(key).exists():
             logger.info("%s, %.2f on dev, is not kept", model_of(key), scores[key])
-            shutil.rmtree(model_of(key))
+            shutil.rmtree(model_of(key), ignore_errors=True)  # another choice may be deleting it, too
     logger.info("the best is %s, %.2f on dev", best, scores[best])
 
 
