@@ -128,6 +128,22 @@ def test_only_phases_that_continue_in_the_data_have_a_new_fingerprint(
     assert (plan_of(config).phases.keys() != continued.phases.keys()) == affected
 
 
+def test_each_carry_over_from_a_phase_is_another_result_and_elsewhere_it_has_no_effect() -> None:
+    values = ("weights", "weights+moments", "everything")
+    Path("weights").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        Path("weights", name).write_text("{}")
+    first, second, external = set(), set(), set()
+    for value in values:
+        phase = {**PHASE, "carry_over": value}
+        keys = plan_of(changed(runs__first__phases={"a": PHASE, "b": phase})).runs["first"]["phases"]
+        second.add(keys["b"])
+        first |= set(plan_of(changed(runs__first__phases={"a": phase})).runs["first"]["phases"].values())
+        phase["initial_weights"] = {"directory": "weights"}
+        external |= set(plan_of(changed(runs__first__phases={"a": phase})).runs["first"]["phases"].values())
+    assert [len(first), len(second), len(external)] == [1, 3, 1]
+
+
 def test_data_of_another_run_with_another_seed_is_not_continued() -> None:
     start = {"initial_weights": {"run": "first", "phase": "phase1"}}
     for seed, affected in ((2, False), (CONFIG["runs"]["first"].get("seed", 1), True)):
