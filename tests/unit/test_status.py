@@ -15,7 +15,7 @@ from bertline.planning.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
 from bertline.planning.plan import Plan
 from bertline.planning.progress import overview, phase_statuses
 from bertline.planning.pruning import not_asked_for, prunable
-from bertline.results.paths import PHASE_OUTPUTS, RECIPE
+from bertline.results.paths import FINETUNING_OUTPUTS, PHASE_OUTPUTS, RECIPE
 from bertline.results.records import read_record
 from bertline.settings.site import Gpu, Site, Size
 from bertline.training.publishing import publish_phase
@@ -123,6 +123,23 @@ def test_only_what_a_finished_result_does_not_need_is_prunable(plan: Plan) -> No
     found = {entry.path: entry.size for entry in prunable(plan)}
     older = {PHASE / f"checkpoints/step-{step:08d}": step for step in (10, 20)}
     assert found == {shard: 4, **older}
+
+
+def test_what_another_configuration_may_need_is_not_prunable(plan: Plan) -> None:
+    """Checkpoints from which it starts, and models among which it still has to choose."""
+    plan.predictions["new.jsonl"] = {"model": {"finetuning": "predicted"}}
+    write(Path("results/kept/made/choice.json"), json.dumps({"kept": ["best"], "scores": {"best": 2, "other": 1}}))
+    for phase in (PHASE, PHASE.with_name("1" * 16)):
+        for step in (10, 20):
+            write(phase / f"checkpoints/step-{step:08d}/model.safetensors", "x")
+        write(phase / "checkpoints/durable.json", '{"step": 20}')
+        finish(phase)
+    for name in ("best", "other", "undecided elsewhere", "of the plan", "predicted"):
+        for file in (*FINETUNING_OUTPUTS, "huggingface/model.safetensors"):
+            write(Path("results/finetunings", name, file))
+    plan.finetunings |= {"of the plan": {}, "predicted": {}}
+    models = [Path("results/finetunings", name, "huggingface") for name in ("of the plan", "other")]
+    assert [entry.path for entry in prunable(plan)] == [PHASE / "checkpoints/step-00000010", *models]
 
 
 def test_remains_of_killed_jobs_are_prunable_once_no_job_can_be_writing_them(plan: Plan) -> None:
