@@ -274,6 +274,22 @@ def test_weights_of_the_hub_need_nothing_here_before_they_are_fetched() -> None:
     assert job_inputs.tokenizer_of_finetuning(plan, random["fingerprint"]) == HUB_FOLDER
 
 
+def test_a_collection_is_planned_for_weights_that_are_not_here() -> None:
+    """It follows the commit, the release, or nothing where the folder is absent, which is a problem already."""
+    lists = {kind: "glue/CoLA/dev.tsv" for kind in ("queries", "candidates", "qrels")}
+    ranking = {"collection": "glue/CoLA/train.tsv", "train": lists, "dev": lists}
+    keys = set()
+    for given in (OF_HUB, OF_HUB | {"revision": "b" * 40}, {"google": RELEASE}, "absent"):
+        config = with_weights(given)
+        config["evaluation"] = {"ranking": {"mine": ranking}}
+        config["runs"]["theirs"]["finetune"] = {"ranking": {"mine": {}}}
+        plan = plan_of(config)
+        keys |= plan.collections.keys()
+        assert bool(plan.problems) == (given == "absent")
+        assert len(plan_of(config).collections) == 1
+    assert len(keys) == 4
+
+
 def test_fetched_weights_are_identified_by_their_commit_and_not_by_what_is_on_disk() -> None:
     before = plan_of(with_weights(OF_HUB)).finetunings.keys()
     shutil.copytree("models/theirs", HUB_FOLDER)

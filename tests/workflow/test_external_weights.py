@@ -178,7 +178,7 @@ def test_moved_data_weights_and_datasets_train_nothing_again(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
     targets = [str(path) for path in results if path.name in (paths.SCORES, paths.WEIGHTS)][:2]
-    run_snakemake(workflow_folder, *targets, "--touch", *OPTIONS)
+    run_snakemake(workflow_folder, *targets, "--touch", "--forceall", *OPTIONS)
     assert "Nothing to be done" in run_snakemake(workflow_folder, *targets, "--dry-run", *OPTIONS).stdout
     for before in ("models/theirs", "data", "dataset"):
         Path(before).rename(f"moved-{Path(before).name}")
