@@ -298,9 +298,7 @@ def test_every_evaluation_set_is_compared_with_but_no_training_set() -> None:
     assert plan.evaluation is not None
     path = f"resources/evaluation/{fingerprint({'url': 'https://example.org/CoLA.zip'})}/CoLA/dev.tsv"
     assert plan.evaluation["sets"] == {"glue/cola": [path]}
-    assert plan.downloads == {
-        path: {"url": "https://example.org/CoLA.zip", "member": "CoLA/dev.tsv"}
-    }
+    assert plan.downloads == {path: {"url": "https://example.org/CoLA.zip", "member": "CoLA/dev.tsv"}}
     assert plan_of(CONFIG).evaluation is None
 
 

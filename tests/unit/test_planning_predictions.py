@@ -75,6 +75,8 @@ def test_a_fingerprint_follows_the_model_the_inputs_and_the_options_and_no_place
     Path("theirs").rmdir()
     Path("moved").rename("theirs")
     assert moved == entry_of(plan_of(model="theirs"))["fingerprint"]
+    Path("new.tsv").write_bytes(Path("new.txt").read_bytes())
+    assert entry_of(plan_of(inputs=["new.tsv"]))["fingerprint"] != first
     Path("new.txt").write_text("b\n")
     assert entry_of(plan_of())["fingerprint"] != first
 

@@ -149,8 +149,10 @@ def test_remains_of_killed_jobs_are_prunable_once_no_job_can_be_writing_them(pla
     ]
     write(Path("results/corpora/a/documents/part-00000.jsonl.zst"), "documents")
     needed = write(Path("results/corpora/a/extracted/part-00001/articles.jsonl"), "text").parent
+    nested = write(Path("results/collections/.0123456789abcdef.part/.ids.npy.part"), "text")
+    remains.append(nested.parent)
     assert prunable(plan) == []
-    for path in [*remains, needed]:
+    for path in [nested, *remains, needed]:
         os.utime(path, (0, 0))
     assert {entry.path: entry.size for entry in prunable(plan)} == dict.fromkeys(remains, 4)
 

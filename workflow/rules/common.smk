@@ -40,9 +40,6 @@ with exit_on_errors():
     plan = (make_plan if workflow.is_main_process else plan_of_job)(
         config, schema, CHECKOUT / "config/models"
     )
-    # The links of runs follow the configuration even when no job has to run, as after a setting was changed back.
-    if workflow.is_main_process:
-        write_links(plan, existing_only=True)
 
 SEQUENCE_LENGTHS = plan.config["sequence_lengths"]
 # Resources of the download rules, not params: a change of source or contact must not rerun them.

@@ -19,9 +19,7 @@ def made(plan: Plan, files: list[str]) -> list[str]:
     """
     in_results = Path(paths.RUN).parts[0]
     return [
-        file
-        for file in files
-        if file in plan.downloads or file in plan.fetched or Path(file).parts[0] == in_results
+        file for file in files if file in plan.downloads or file in plan.fetched or Path(file).parts[0] == in_results
     ]
 
 

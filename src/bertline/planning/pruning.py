@@ -74,9 +74,8 @@ def _remains() -> Iterator[Path]:
         for folder in Path().glob(str(extracted))
         if Path(paths.DOCUMENTS.format(corpus=folder.parts[-3], part=folder.name)).exists()
     )
-    for path in [*Path("results").rglob(".*.part"), *cleaned]:
-        if path.stat().st_mtime < before:
-            yield path
+    found = {path for path in [*Path("results").rglob(".*.part"), *cleaned] if path.stat().st_mtime < before}
+    yield from (path for path in found if found.isdisjoint(path.parents))  # the others are deleted with their folder
 
 
 def not_asked_for(plan: Plan) -> list[Prunable]:
