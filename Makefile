@@ -15,7 +15,8 @@ SEED ?= 1
 # in an environment.)
 OUTPUT ?= $(if $(filter command%,$(origin CONFIG)),$(value CONFIG),mine.yaml)
 DATASET ?= results/runs/demo/dataset/dataset.json
-SQUAD ?= resources/evaluation/dev-v1.1.json
+# As config/config.yaml downloads it.
+SQUAD ?= resources/evaluation/ec4160371ee430bf/squad_v1/dev/dev-v1.1.json
 VOCABULARY ?= results/runs/demo/export/vocab.txt
 # The source of torch. On a machine without a GPU the small build saves gigabytes:
 #   make setup TORCH_OPTIONS="--index-url https://download.pytorch.org/whl/cpu"

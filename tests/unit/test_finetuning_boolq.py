@@ -17,6 +17,7 @@ from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.files import SCHEMA
 from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
+from bertline.fingerprint import fingerprint
 from bertline.planning.finetunings import key_of_task
 from bertline.planning.resolve import make_plan
 from bertline.planning.targets import submissions
@@ -100,7 +101,8 @@ def test_boolq_is_planned_from_its_archive_or_from_files(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     plan = plan_boolq({"boolq": {"url": ARCHIVE}}, predict_test=True)
     assert list(plan.runs["first"]["finetunings"]) == ["boolq/seed1", "boolq/seed2"]
-    members = {f"resources/evaluation/BoolQ/{name}.jsonl": f"BoolQ/{name}.jsonl" for name in ("train", "val", "test")}
+    folder = f"resources/evaluation/{fingerprint({'url': ARCHIVE})}"
+    members = {f"{folder}/BoolQ/{name}.jsonl": f"BoolQ/{name}.jsonl" for name in ("train", "val", "test")}
     assert plan.downloads == {path: {"url": ARCHIVE, "member": member} for path, member in members.items()}
     assert submissions(plan) == []  # GLUE's server takes no BoolQ
     recipe = next(iter(plan.finetunings.values()))

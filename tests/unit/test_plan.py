@@ -10,10 +10,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bertline.console import BertlineError
 from bertline.files import read_json, write_json
-from bertline.fingerprint import STAGE_VERSIONS
+from bertline.fingerprint import STAGE_VERSIONS, fingerprint
 from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
 from bertline.planning.links import write_links
 from bertline.planning.models import PUBLISHED
@@ -21,7 +22,6 @@ from bertline.planning.plan import Plan, record
 from bertline.planning.plan_file import plan_file, plan_of_job, write_plan_file
 from bertline.planning.recipes import digest_of_record
 from bertline.planning.resolve import RESERVED_NAMES, make_plan
-from bertline.planning.task_data import add_downloads
 from bertline.settings.configuration import load_schema
 
 ROOT = Path(__file__).parents[2]
@@ -126,6 +126,22 @@ def test_only_phases_that_continue_in_the_data_have_a_new_fingerprint(
     continued = plan_of(config)
     monkeypatch.setattr("bertline.planning.phases.phase_with_same_data", lambda *given: None)
     assert (plan_of(config).phases.keys() != continued.phases.keys()) == affected
+
+
+def test_each_carry_over_from_a_phase_is_another_result_and_elsewhere_it_has_no_effect() -> None:
+    values = ("weights", "weights+moments", "everything")
+    Path("weights").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        Path("weights", name).write_text("{}")
+    first, second, external = set(), set(), set()
+    for value in values:
+        phase = {**PHASE, "carry_over": value}
+        keys = plan_of(changed(runs__first__phases={"a": PHASE, "b": phase})).runs["first"]["phases"]
+        second.add(keys["b"])
+        first |= set(plan_of(changed(runs__first__phases={"a": phase})).runs["first"]["phases"].values())
+        phase["initial_weights"] = {"directory": "weights"}
+        external |= set(plan_of(changed(runs__first__phases={"a": phase})).runs["first"]["phases"].values())
+    assert [len(first), len(second), len(external)] == [1, 3, 1]
 
 
 def test_data_of_another_run_with_another_seed_is_not_continued() -> None:
@@ -280,10 +296,9 @@ def test_every_evaluation_set_is_compared_with_but_no_training_set() -> None:
     config["runs"]["first"]["finetune"] = {}
     plan = plan_of(config)
     assert plan.evaluation is not None
-    assert plan.evaluation["sets"] == {"glue/cola": ["resources/evaluation/CoLA/dev.tsv"]}
-    assert plan.downloads == {
-        "resources/evaluation/CoLA/dev.tsv": {"url": "https://example.org/CoLA.zip", "member": "CoLA/dev.tsv"}
-    }
+    path = f"resources/evaluation/{fingerprint({'url': 'https://example.org/CoLA.zip'})}/CoLA/dev.tsv"
+    assert plan.evaluation["sets"] == {"glue/cola": [path]}
+    assert plan.downloads == {path: {"url": "https://example.org/CoLA.zip", "member": "CoLA/dev.tsv"}}
     assert plan_of(CONFIG).evaluation is None
 
 
@@ -782,7 +797,7 @@ def test_glue_of_the_hub_is_downloaded_at_its_revision() -> None:
     source = {"dataset": "nyu-mll/glue", "revision": revision}
     plan = plan_of(with_tasks({"glue": source}, {"glue": {"rte": {}}}))
     assert plan.downloads == {
-        f"resources/evaluation/glue-{revision}/rte/{split}-00000-of-00001.parquet": {
+        f"resources/evaluation/{fingerprint(source)}/rte/{split}-00000-of-00001.parquet": {
             "url": f"https://huggingface.co/datasets/nyu-mll/glue/resolve/{revision}/rte/{split}-00000-of-00001.parquet"
         }
         for split in ("train", "validation")
@@ -797,8 +812,8 @@ def test_archives_give_their_members_and_the_diagnostic_set_is_a_file_of_its_own
     plan = plan_of(with_tasks({"glue": {"mnli": archive, "diagnostic": ax}}, finetune))
     members = {path: source.get("member") for path, source in plan.downloads.items()}
     assert members == {
-        **{f"resources/evaluation/MNLI/{name}": f"MNLI/{name}" for name in MNLI},
-        "resources/evaluation/diagnostic/diagnostic.tsv": None,
+        **{f"resources/evaluation/{fingerprint(archive)}/MNLI/{name}": f"MNLI/{name}" for name in MNLI},
+        f"resources/evaluation/{fingerprint(ax)}/diagnostic/diagnostic.tsv": None,
     }
     with pytest.raises(BertlineError, match=r"evaluation\.glue\.diagnostic: missing, but .* mnli with predict_test"):
         plan_of(with_tasks({"glue": {"mnli": archive}}, finetune))
@@ -852,6 +867,11 @@ def test_a_task_without_its_data_is_one_line(evaluation: dict, finetune: dict, m
     assert "\n" not in str(caught.value)
 
 
+def urls_by_place(plan: Plan) -> dict[str, str]:
+    """The URLs of downloads, by their paths below the fingerprints."""
+    return {path.split("/", 3)[3]: source["url"] for path, source in plan.downloads.items()}
+
+
 def test_tables_whose_files_have_one_name_are_downloaded_apart() -> None:
     def table(name: str) -> dict:
         host = f"https://example.org/{name}"
@@ -861,8 +881,8 @@ def test_tables_whose_files_have_one_name_are_downloaded_apart() -> None:
     config = changed(runs__first__finetune={"tables": {"a.b": {}, "c": {}}})
     config["evaluation"] = {"tables": {name: table(name) for name in ("a.b", "c")}}
     plan = plan_of(config)
-    assert {path: source["url"] for path, source in plan.downloads.items()} == {
-        f"resources/evaluation/tables/{name}/{split}/data.csv": f"https://example.org/{name}/{split}/data.csv"
+    assert urls_by_place(plan) == {
+        f"tables/{name}/{split}/data.csv": f"https://example.org/{name}/{split}/data.csv"
         for name in ("a.b", "c")
         for split in ("train", "dev")
     }
@@ -877,21 +897,36 @@ def test_urls_that_end_with_one_name_are_downloaded_apart() -> None:
     config["datasets"]["both"]["evaluation_overlap"] = "report"
     plan = plan_of(config)
     places = [f"{task}/{split}/data.json" for task in ("squad_v1", "squad_v2") for split in ("train", "dev")]
-    assert {path: source["url"] for path, source in plan.downloads.items()} == {
-        f"resources/evaluation/{place}": f"https://example.org/{place}" for place in places
-    }
+    assert urls_by_place(plan) == {place: f"https://example.org/{place}" for place in places}
     for entry in plan.finetunings.values():
-        assert entry["data"] == {
-            split: f"resources/evaluation/{entry['task']}/{split}/data.json" for split in ("train", "dev")
-        }
+        found = {split: plan.downloads[path]["url"] for split, path in entry["data"].items()}
+        assert found == {split: f"https://example.org/{entry['task']}/{split}/data.json" for split in ("train", "dev")}
 
 
-def test_two_sources_of_one_path_are_one_line() -> None:
-    downloads = {"resources/evaluation/a": {"url": "https://x/a"}}
-    add_downloads(downloads, {"resources/evaluation/a": {"url": "https://x/a"}})
-    with pytest.raises(BertlineError, match=r"resources/evaluation/a .* https://x/a and https://y/a; ") as caught:
-        add_downloads(downloads, {"resources/evaluation/a": {"url": "https://y/a"}})
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(
+    ("evaluation", "finetune", "change"),
+    [
+        ({"squad_v1": {"train": "train.json", "dev": {"url": "https://host/a/dev.json"}}}, {"squad_v1": {}}, "dev"),
+        ({"boolq": {"url": "https://host/a.zip"}}, {"boolq": {}}, None),
+        ({"glue": {"cola": {"url": "https://host/a.zip"}}}, {"glue": {"cola": {}}}, "cola"),
+    ],
+)
+def test_a_changed_source_is_downloaded_to_another_path(evaluation: dict, finetune: dict, change: str | None) -> None:
+    before, (given,) = plan_of(with_tasks(evaluation, finetune)).downloads, evaluation.values()
+    source = given if change is None else given[change]
+    source["url"] = source["url"].replace("/a", "/b")
+    other_url = plan_of(with_tasks(evaluation, finetune)).downloads
+    source["sha256"] = hashlib.sha256(b"other").hexdigest()
+    other_digest = plan_of(with_tasks(evaluation, finetune)).downloads
+    assert before
+    assert len({*before, *other_url, *other_digest}) == 3 * len(before)
+
+
+def test_the_makefile_has_the_path_at_which_squad_is_downloaded() -> None:
+    dev = yaml.safe_load((ROOT / "config/config.yaml").read_text())["evaluation"]["squad_v1"]["dev"]
+    plan = plan_of(with_tasks({"squad_v1": {"train": "train.json", "dev": dev}}, {"squad_v1": {}}))
+    (path,) = plan.downloads
+    assert f"SQUAD ?= {path}\n" in (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.parametrize("url", ["https://x/..", "https://x/a/.", "https://x/a/"])

@@ -221,6 +221,27 @@ def test_a_checkpoint_whose_vocabulary_is_not_the_tokenizer_s_is_one_line() -> N
     assert not Path("out").exists()
 
 
+def inputs_of(plan: Plan) -> list[list[str]]:
+    functions = (job_inputs.data_of_finetuning, job_inputs.weights_of_finetuning)
+    found = [function(plan, key) for key in plan.finetunings for function in functions]
+    found += [[job_inputs.tokenizer_of_finetuning(plan, key)] for key in plan.finetunings]
+    return [job_inputs.made(plan, files) for files in found]
+
+
+def test_moved_data_and_weights_are_the_same_results_of_the_same_inputs() -> None:
+    """Snakemake trains again if the set of inputs changes."""
+    config = copy.deepcopy(CONFIG)
+    before = plan_of(config)
+    Path("glue").rename("tasks")
+    Path("models/theirs").rename("moved")
+    config["evaluation"]["glue"], config["runs"]["theirs"]["pretrained"] = "tasks", "moved"
+    after = plan_of(config)
+    assert before.finetunings.keys() == after.finetunings.keys()
+    assert inputs_of(before) == inputs_of(after)
+    config["runs"]["theirs"]["pretrained"] = OF_HUB
+    assert [HUB_FOLDER] in inputs_of(plan_of(config))
+
+
 # Weights that the graph fetches
 
 REVISION = "1a2b3c4d5e6f7a8b9c0d1e2f3a4b5c6d7e8f9a0b"
@@ -251,6 +272,22 @@ def test_weights_of_the_hub_need_nothing_here_before_they_are_fetched() -> None:
     random = only_finetuning(plan, "random")
     assert job_inputs.weights_of_finetuning(plan, random["fingerprint"]) == []
     assert job_inputs.tokenizer_of_finetuning(plan, random["fingerprint"]) == HUB_FOLDER
+
+
+def test_a_collection_is_planned_for_weights_that_are_not_here() -> None:
+    """It follows the commit, the release, or nothing where the folder is absent, which is a problem already."""
+    lists = {kind: "glue/CoLA/dev.tsv" for kind in ("queries", "candidates", "qrels")}
+    ranking = {"collection": "glue/CoLA/train.tsv", "train": lists, "dev": lists}
+    keys = set()
+    for given in (OF_HUB, OF_HUB | {"revision": "b" * 40}, {"google": RELEASE}, "absent"):
+        config = with_weights(given)
+        config["evaluation"] = {"ranking": {"mine": ranking}}
+        config["runs"]["theirs"]["finetune"] = {"ranking": {"mine": {}}}
+        plan = plan_of(config)
+        keys |= plan.collections.keys()
+        assert bool(plan.problems) == (given == "absent")
+        assert len(plan_of(config).collections) == 1
+    assert len(keys) == 4
 
 
 def test_fetched_weights_are_identified_by_their_commit_and_not_by_what_is_on_disk() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from bertline.console import BertlineError
 from bertline.planning import targets
+from bertline.planning.inputs import predictions_of_choice
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import model_folder
 from bertline.planning.resolve import make_plan
@@ -54,6 +55,15 @@ def test_a_name_means_the_choice_of_a_task_a_seed_or_a_folder() -> None:
         assert model_folder(entry_of(plan_of(model=given))["model"]) == folder
 
 
+def test_a_choice_that_may_delete_a_model_waits_for_the_predictions_with_it() -> None:
+    for given, waits in {"table/t/seed2": True, "table/t": False}.items():
+        plan = plan_of(model=f"results/runs/theirs/{given}")
+        (choice,) = plan.kept
+        assert predictions_of_choice(plan, choice) == ["results/predictions/new.jsonl"] * waits
+    plan = plan_of(model="results/runs/theirs/table/t/seed2", inputs=["absent.txt"])
+    assert predictions_of_choice(plan, next(iter(plan.kept))) == []
+
+
 def test_a_fingerprint_follows_the_model_the_inputs_and_the_options_and_no_place() -> None:
     first = entry_of(plan_of())["fingerprint"]
     assert entry_of(plan_of(output="elsewhere/x.jsonl"))["fingerprint"] == first
@@ -65,6 +75,8 @@ def test_a_fingerprint_follows_the_model_the_inputs_and_the_options_and_no_place
     Path("theirs").rmdir()
     Path("moved").rename("theirs")
     assert moved == entry_of(plan_of(model="theirs"))["fingerprint"]
+    Path("new.tsv").write_bytes(Path("new.txt").read_bytes())
+    assert entry_of(plan_of(inputs=["new.tsv"]))["fingerprint"] != first
     Path("new.txt").write_text("b\n")
     assert entry_of(plan_of())["fingerprint"] != first
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from synthetic_runs import write_run
 
+from bertline.reporting.comparison import outcomes
 from bertline.results.curves import cost_of, curve, hours_of
-from bertline.results.records import JournalPoint, Phase
+from bertline.results.records import JournalPoint, Phase, read_record
 
 HOUR = 3_600_000
 
@@ -54,3 +57,18 @@ def test_the_cost_counts_every_rank_and_the_power_between_two_points() -> None:
 def test_an_unfinished_phase_has_no_cost_yet() -> None:
     started = Phase("phase1", "phase1", Path("phase1"), {}, PHASES[0].journal, finished=False)
     assert cost_of([started]) is None
+
+
+def test_the_time_of_all_ranks_is_compared_once_every_phase_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = read_record(write_run(tmp_path, tasks=("rte",), seeds=1))
+    second, first = PHASES
+
+    def time_of(*phases: Phase) -> str:
+        rows = {row[0]: row[1] for row in outcomes([replace(record, phases=list(phases))])}
+        return rows["time in steps"]
+
+    assert time_of(first, second) == "4.0 h (16.0 h of all ranks)"
+    assert time_of(first, replace(second, finished=False)) == "4.0 h"

@@ -15,7 +15,7 @@ from bertline.planning.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
 from bertline.planning.plan import Plan
 from bertline.planning.progress import overview, phase_statuses
 from bertline.planning.pruning import not_asked_for, prunable
-from bertline.results.paths import PHASE_OUTPUTS, RECIPE
+from bertline.results.paths import FINETUNING_OUTPUTS, PHASE_OUTPUTS, RECIPE
 from bertline.results.records import read_record
 from bertline.settings.site import Gpu, Site, Size
 from bertline.training.publishing import publish_phase
@@ -125,6 +125,23 @@ def test_only_what_a_finished_result_does_not_need_is_prunable(plan: Plan) -> No
     assert found == {shard: 4, **older}
 
 
+def test_what_another_configuration_may_need_is_not_prunable(plan: Plan) -> None:
+    """Checkpoints from which it starts, and models among which it still has to choose."""
+    plan.predictions["new.jsonl"] = {"model": {"finetuning": "predicted"}}
+    write(Path("results/kept/made/choice.json"), json.dumps({"kept": ["best"], "scores": {"best": 2, "other": 1}}))
+    for phase in (PHASE, PHASE.with_name("1" * 16)):
+        for step in (10, 20):
+            write(phase / f"checkpoints/step-{step:08d}/model.safetensors", "x")
+        write(phase / "checkpoints/durable.json", '{"step": 20}')
+        finish(phase)
+    for name in ("best", "other", "undecided elsewhere", "of the plan", "predicted"):
+        for file in (*FINETUNING_OUTPUTS, "huggingface/model.safetensors"):
+            write(Path("results/finetunings", name, file))
+    plan.finetunings |= {"of the plan": {}, "predicted": {}}
+    models = [Path("results/finetunings", name, "huggingface") for name in ("of the plan", "other")]
+    assert [entry.path for entry in prunable(plan)] == [PHASE / "checkpoints/step-00000010", *models]
+
+
 def test_remains_of_killed_jobs_are_prunable_once_no_job_can_be_writing_them(plan: Plan) -> None:
     remains = [
         write(Path("results/corpora/a/documents/.part-00000.jsonl.zst.a4a83d33.part"), "half"),
@@ -132,8 +149,10 @@ def test_remains_of_killed_jobs_are_prunable_once_no_job_can_be_writing_them(pla
     ]
     write(Path("results/corpora/a/documents/part-00000.jsonl.zst"), "documents")
     needed = write(Path("results/corpora/a/extracted/part-00001/articles.jsonl"), "text").parent
+    nested = write(Path("results/collections/.0123456789abcdef.part/.ids.npy.part"), "text")
+    remains.append(nested.parent)
     assert prunable(plan) == []
-    for path in [*remains, needed]:
+    for path in [nested, *remains, needed]:
         os.utime(path, (0, 0))
     assert {entry.path: entry.size for entry in prunable(plan)} == dict.fromkeys(remains, 4)
 

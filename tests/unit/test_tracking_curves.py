@@ -72,13 +72,19 @@ def shown(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
     return points
 
 
+def events_folder() -> Path:
+    """Of the training that has the name now."""
+    key = next(one["fingerprint"] for one in read_json(RECORD)["phases"] if one["name"] == PHASE)
+    return Path(f"results/curves/tensorboard/demo/{PHASE}/{key}")
+
+
 def rows_of(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(Path(f"results/curves/csv/{name}.csv").open()))
 
 
 def check(steps: list[int]) -> None:
     """CSV and events have exactly these steps, each once, with the journal's values and times."""
-    rows, points = rows_of(f"demo/{PHASE}"), shown(Path(f"results/curves/tensorboard/demo/{PHASE}"))
+    rows, points = rows_of(f"demo/{PHASE}"), shown(events_folder())
     assert [int(row["step"]) for row in rows] == steps
     for name in rows[0].keys() - {"step", "timestamp"}:
         expected = [(int(row["step"]), float(row[name]), int(row["timestamp"]) / 1000) for row in rows if row[name]]
@@ -97,9 +103,7 @@ def test_points_up_to_the_last_checkpoint_are_there_once(run: Path) -> None:
     train_to(run, [0, 10, 20, 30, 40], durable=40)
     assert write() == 1
     check([0, 10, 20, 30, 40])
-    assert {"average_loss", "learning_rate", "samples_per_second"} <= shown(
-        Path(f"results/curves/tensorboard/demo/{PHASE}")
-    ).keys()
+    assert {"average_loss", "learning_rate", "samples_per_second"} <= shown(events_folder()).keys()
 
 
 def test_a_return_to_an_earlier_checkpoint_takes_points_back(run: Path) -> None:
@@ -111,6 +115,20 @@ def test_a_return_to_an_earlier_checkpoint_takes_points_back(run: Path) -> None:
     train_to(run, [0, 10, 20, 30, 40], durable=40)
     write()
     check([0, 10, 20, 30, 40])
+
+
+def test_another_training_of_the_same_name_has_its_own_curve(run: Path) -> None:
+    train_to(run, [0, 10, 20], durable=20)
+    write()
+    before = shown(events_folder())
+    old, record = events_folder(), read_json(RECORD)
+    entry = next(one for one in record["phases"] if one["name"] == PHASE)
+    entry["fingerprint"], entry["path"] = "f" * 16, str(run.with_name("f" * 16))
+    write_json(RECORD, record)
+    train_to(Path(entry["path"]), [0, 10, 20, 30], durable=30)
+    write()
+    check([0, 10, 20, 30])
+    assert shown(old) == before
 
 
 @pytest.mark.parametrize("killed_at", [1, 2, 3])

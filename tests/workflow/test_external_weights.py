@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from snakemake_runs import TASK, copy_workflow, jobs_of, run_snakemake, write_external_weights
+from snakemake_runs import PHASE, SMALL_CONFIG, TASK, copy_workflow, jobs_of, run_snakemake, write_external_weights
+
+from bertline.planning.resolve import plan_of_files
+from bertline.results import paths
 
 pytestmark = pytest.mark.slow
 
@@ -143,3 +146,44 @@ def test_a_run_of_external_weights_and_another_with_a_bad_task(folder: Path, sam
         ("river-cola", "1"),
         ("river-rte", "1"),
     ]
+
+
+def test_moved_data_weights_and_datasets_train_nothing_again(
+    workflow_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of results that are taken for finished."""
+    monkeypatch.chdir(workflow_folder)
+    write_external_weights(Path("models/theirs"))
+    Path("data").mkdir()
+    Path("data/t.csv").write_text("text,label\nabc abc,x\nxyz xyz,y\n")
+    Path("dataset").mkdir()
+    Path("dataset/dataset.json").write_text('{"fingerprint": "0123456789abcdef"}')
+    Path("dataset/tokenizer.json").write_text("{}")
+
+    def write_config(weights: str, data: str, dataset: str) -> None:
+        table = {"kind": "classification", "train": data, "dev": data, "texts": ["text"], "label": "label"}
+        phase = {**PHASE, "sequence_length": 128, "initial_weights": {"directory": weights}}
+        ours = {"dataset": "d", "model": SMALL_CONFIG["runs"]["first"]["model"], "phases": {"phase1": phase}}
+        runs = {"theirs": {"pretrained": weights, "finetune": {"tables": {"t": TASK}}}, "ours": ours}
+        config = {"evaluation": {"tables": {"t": table}}, "datasets": {"d": {"path": dataset}}, "runs": runs}
+        Path("theirs.yaml").write_text(yaml.safe_dump(config))
+
+    write_config("models/theirs", "data/t.csv", "dataset")
+    plan = plan_of_files(["theirs.yaml"])
+    results = [Path(paths.PHASE.format(phase=key), name) for key in plan.phases for name in paths.PHASE_OUTPUTS]
+    for key in plan.finetunings:
+        folder = Path(paths.FINETUNING.format(finetuning=key))
+        results += [folder / name for name in (*paths.FINETUNING_OUTPUTS, "huggingface/model.safetensors")]
+    for path in results:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    targets = [str(path) for path in results if path.name in (paths.SCORES, paths.WEIGHTS)][:2]
+    run_snakemake(workflow_folder, *targets, "--touch", "--forceall", *OPTIONS)
+    assert "Nothing to be done" in run_snakemake(workflow_folder, *targets, "--dry-run", *OPTIONS).stdout
+    for before in ("models/theirs", "data", "dataset"):
+        Path(before).rename(f"moved-{Path(before).name}")
+    write_config("moved-theirs", "moved-data/t.csv", "moved-dataset")
+    assert "Nothing to be done" in run_snakemake(workflow_folder, *targets, "--dry-run", *OPTIONS).stdout
+    printed = run_snakemake(workflow_folder, *targets, "--dry-run", "--forceall", "-p", *OPTIONS).stdout
+    for place in ("moved-dataset/dataset.json", "moved-theirs/model.safetensors", "moved-theirs/vocab.txt"):
+        assert place in printed

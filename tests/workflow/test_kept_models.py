@@ -95,6 +95,19 @@ def test_predictions_follow_their_model_and_their_inputs(workflow_folder: Path) 
     }
 
 
+def test_a_model_is_deleted_after_the_prediction_with_it(workflow_folder: Path) -> None:
+    folder = workflow_folder
+    write_external_weights(folder / "models/theirs")
+    (folder / "t.csv").write_text("text,label\n" + "abc abc,x\nxyz xyz,y\n" * 12)
+    names = {f"seed{seed}": f"results/runs/theirs/table/t/seed{seed}" for seed in (1, 2)}
+    predict = {name: {"model": model, "inputs": ["t.csv"], "columns": ["text"]} for name, model in names.items()}
+    write_config(folder, seeds=2, predict=predict)
+    run_snakemake(folder, "finetune", "predict", *OPTIONS)
+    assert {path.stem for path in (folder / "results/predictions").iterdir()} == set(names)
+    assert len(list(folder.glob("results/finetunings/*/huggingface"))) == 1
+    assert "Nothing to be done" in run_snakemake(folder, "finetune", "predict", *OPTIONS).stdout
+
+
 def test_features_of_a_model_are_a_target(workflow_folder: Path) -> None:
     folder = workflow_folder
     write_external_weights(folder / "models/theirs")

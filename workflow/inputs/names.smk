@@ -38,6 +38,10 @@ def with_named_files(prepare_dag):
 
     def prepare(*arguments, **options):
         check_site_is_named()
+        # Links follow the configuration even when no job has to run, as after a setting was changed back. While rules are
+        # read, `dryrun` is not set yet.
+        if not workflow.dryrun:
+            write_links(plan, existing_only=True)
         with exit_on_errors():
             for option in ("targets", "forcerun", "until", "omit_from"):
                 given = getattr(workflow.dag_settings, option)

@@ -40,9 +40,6 @@ with exit_on_errors():
     plan = (make_plan if workflow.is_main_process else plan_of_job)(
         config, schema, CHECKOUT / "config/models"
     )
-    # The links of runs follow the configuration even when no job has to run, as after a setting was changed back.
-    if workflow.is_main_process:
-        write_links(plan, existing_only=True)
 
 SEQUENCE_LENGTHS = plan.config["sequence_lengths"]
 # Resources of the download rules, not params: a change of source or contact must not rerun them.
@@ -100,16 +97,37 @@ def of(function, wildcard):
     return lambda wildcards: function(plan, wildcards[wildcard])
 
 
+def made_of(function, wildcard):
+    """Return a function for a rule's input: what `function` of planning/inputs.py returns, if the graph makes it."""
+
+    def files(wildcards):
+        found = function(plan, wildcards[wildcard])
+        return inputs.made(plan, [found] if isinstance(found, str) else found)
+
+    return files
+
+
+def location_of(function, wildcard):
+    """Return a function for a rule's parameter: what `function` of planning/inputs.py returns.
+
+    Snakemake does not compare parameters whose functions use the input: another location must rerun nothing.
+    """
+    return lambda wildcards, input: function(plan, wildcards[wildcard])
+
+
 def planned_recipe(wildcard):
     """Return a function for a rule's parameter: the recipe file of the result that a wildcard names."""
     return lambda wildcards: recipes.recipe_path(wildcards[wildcard])
 
 
-def initial_weights_option(wildcards, input):
-    """Return the words of the option that names a job's initial weights; none for random ones."""
-    return (
-        ["--initial-weights", *input.initial_weights] if input.initial_weights else []
-    )
+def initial_weights_option(function, wildcard):
+    """Return a function for a rule's parameter: words of the option for initial weights; none for random ones."""
+
+    def words(wildcards, input):
+        files = location_of(function, wildcard)(wildcards, input)
+        return ["--initial-weights", *files] if files else []
+
+    return words
 
 
 def registered_name(wildcards):

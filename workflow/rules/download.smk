@@ -61,9 +61,9 @@ rule download_evaluation:
     output:
         paths.EVALUATION_FILE,
     log:
-        "logs/download_evaluation/{file}.log",
+        "logs/download_evaluation/{fingerprint}/{file}.log",
     benchmark:
-        "benchmarks/download_evaluation/{file}.tsv"
+        "benchmarks/download_evaluation/{fingerprint}/{file}.tsv"
     localrule: True
     conda:
         "../../envs/bertline.yaml"

@@ -6,8 +6,8 @@ from bertline.finetuning.options import Options as FinetuningOptions
 # All fine-tunings that rank the passages with the same tokenizer share this collection.
 rule tokenize_collection:
     input:
-        source=ancient(of(inputs.source_of_collection, "collection")),
-        tokenizer=ancient(of(inputs.tokenizer_of_collection, "collection")),
+        source=ancient(made_of(inputs.source_of_collection, "collection")),
+        tokenizer=ancient(made_of(inputs.tokenizer_of_collection, "collection")),
     output:
         directory(paths.COLLECTION),
     log:
@@ -23,18 +23,19 @@ rule tokenize_collection:
         runtime=240,
     params:
         recipe=planned_recipe("collection"),
+        tokenizer=location_of(inputs.tokenizer_of_collection, "collection"),
     shell:
         run_script(
-            "tokenize_collection.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
+            "tokenize_collection.py --recipe {params.recipe:q} --tokenizer {params.tokenizer:q}"
             " --output {output:q} --threads {threads} > {log:q} 2>&1"
         )
 
 
 rule finetune_task:
     input:
-        data=ancient(of(inputs.data_of_finetuning, "finetuning")),
-        tokenizer=ancient(of(inputs.tokenizer_of_finetuning, "finetuning")),
-        initial_weights=ancient(of(inputs.weights_of_finetuning, "finetuning")),
+        data=ancient(made_of(inputs.data_of_finetuning, "finetuning")),
+        tokenizer=ancient(made_of(inputs.tokenizer_of_finetuning, "finetuning")),
+        initial_weights=ancient(made_of(inputs.weights_of_finetuning, "finetuning")),
     output:
         scores=paths.FINETUNING_SCORES,
         metrics=paths.FINETUNING_JOURNAL,
@@ -62,10 +63,13 @@ rule finetune_task:
     params:
         recipe=planned_recipe("finetuning"),
         folder=output_folder,
-        initial_weights=initial_weights_option,
+        tokenizer=location_of(inputs.tokenizer_of_finetuning, "finetuning"),
+        initial_weights=initial_weights_option(
+            inputs.weights_of_finetuning, "finetuning"
+        ),
     shell:
         launch(
-            "finetune.py --recipe {params.recipe:q} --tokenizer {input.tokenizer:q}"
+            "finetune.py --recipe {params.recipe:q} --tokenizer {params.tokenizer:q}"
             " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
             " --fine-tunings-per-gpu {resources.fine_tunings_per_gpu}"
         )
@@ -74,7 +78,8 @@ rule finetune_task:
 # The other models are deleted. Their scores and predictions stay.
 rule keep_models:
     input:
-        ancient(of(inputs.scores_of_choice, "kept")),
+        scores=ancient(of(inputs.scores_of_choice, "kept")),
+        predictions=ancient(of(inputs.predictions_of_choice, "kept")),
     output:
         paths.KEPT_CHOICE,
     log:

@@ -6,8 +6,8 @@ from bertline.training.options import Options
 rule pretrain_phase:
     # Inputs are named by fingerprints: file times are meaningless and must never cause another training.
     input:
-        dataset=ancient(of(inputs.card_of_phase, "phase")),
-        initial_weights=ancient(of(inputs.weights_before_phase, "phase")),
+        dataset=ancient(made_of(inputs.card_of_phase, "phase")),
+        initial_weights=ancient(made_of(inputs.weights_before_phase, "phase")),
     output:
         weights=paths.PHASE_WEIGHTS,
         metrics=paths.PHASE_JOURNAL,
@@ -36,10 +36,11 @@ rule pretrain_phase:
     params:
         recipe=planned_recipe("phase"),
         folder=output_folder,
-        initial_weights=initial_weights_option,
+        dataset=location_of(inputs.card_of_phase, "phase"),
+        initial_weights=initial_weights_option(inputs.weights_before_phase, "phase"),
     shell:
         launch(
-            "pretrain.py --recipe {params.recipe:q} --dataset {input.dataset:q}"
+            "pretrain.py --recipe {params.recipe:q} --dataset {params.dataset:q}"
             " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
             " --checkpoint-every-minutes {resources.checkpoint_every_minutes} --keep-steps={resources.keep_steps:q}"
             " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
@@ -50,7 +51,7 @@ rule export_phase:
     input:
         weights=ancient(paths.PHASE_WEIGHTS),
         recipe=ancient(paths.PHASE_RECIPE),
-        tokenizer=ancient(of(inputs.tokenizer_of_phase, "phase")),
+        tokenizer=ancient(made_of(inputs.tokenizer_of_phase, "phase")),
     output:
         directory(paths.PHASE_EXPORT),
     log:
@@ -65,9 +66,10 @@ rule export_phase:
         runtime=30,
     params:
         folder=lambda wildcards, input: Path(input.weights).parent,
+        tokenizer=location_of(inputs.tokenizer_of_phase, "phase"),
     shell:
         run_script(
-            "export.py --phase {params.folder:q} --tokenizer {input.tokenizer:q}"
+            "export.py --phase {params.folder:q} --tokenizer {params.tokenizer:q}"
             " --output {output:q} > {log:q} 2>&1"
         )
 
@@ -75,7 +77,7 @@ rule export_phase:
 rule export_checkpoint:
     input:
         recipe=ancient(paths.PHASE_RECIPE),
-        tokenizer=ancient(of(inputs.tokenizer_of_phase, "phase")),
+        tokenizer=ancient(made_of(inputs.tokenizer_of_phase, "phase")),
     output:
         directory(paths.CHECKPOINT_EXPORT),
     log:
@@ -90,9 +92,10 @@ rule export_checkpoint:
         runtime=30,
     params:
         folder=lambda wildcards, input: Path(input.recipe).parent,
+        tokenizer=location_of(inputs.tokenizer_of_phase, "phase"),
     shell:
         run_script(
-            "export.py --phase {params.folder:q} --tokenizer {input.tokenizer:q}"
+            "export.py --phase {params.folder:q} --tokenizer {params.tokenizer:q}"
             " --step {wildcards.step} --output {output:q} > {log:q} 2>&1"
         )
 

@@ -42,7 +42,7 @@ def prune(
         if entry.path.is_dir():
             shutil.rmtree(entry.path)
         else:
-            entry.path.unlink()
+            entry.path.unlink(missing_ok=True)
     print(f"\ndeleted: {megabytes(found)}")
 
 

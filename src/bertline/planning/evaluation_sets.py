@@ -10,7 +10,7 @@ from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, digests_of_one, expand
-from bertline.planning.task_data import add_downloads, task_data
+from bertline.planning.task_data import task_data
 from bertline.tasks.glue import GLUE_TASKS
 from bertline.tasks.registry import TASKS, name_of_task
 
@@ -51,7 +51,7 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
             found.content["tests"] = list(digests(list(map(Path, tests))).values())
         sets[name] = files
         contents[name] = {key: value for key, value in found.content.items() if key != "train"}
-        add_downloads(downloads, {path: source for path, source in found.downloads.items() if path in files})
+        downloads |= {path: source for path, source in found.downloads.items() if path in files}
     if len(sets) > MAX_SETS:
         raise BertlineError(
             f"configuration: evaluation: {len(sets)} sets are given, allowed are {MAX_SETS} where a dataset sets "

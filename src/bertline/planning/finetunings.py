@@ -15,7 +15,7 @@ from bertline.planning.external_weights import without_directory
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
 from bertline.planning.rankings import add_ranking
-from bertline.planning.task_data import add_downloads, task_data
+from bertline.planning.task_data import task_data
 from bertline.settings.configuration import definition, fill_defaults, strip_defaults
 from bertline.tasks.registry import RANKING, TASKS, name_of_task, settings_of_task
 from bertline.tasks.task import PLANNED_SETTINGS
@@ -66,7 +66,7 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
         more = f" (and {len(absent) - 1} more)" if absent[1:] else ""
         run["skipped"][name] = f"{where} is left out: {absent[0].removeprefix('configuration: ')}{more}"
         return
-    add_downloads(plan.downloads, data.downloads)
+    plan.downloads |= data.downloads
     if task.startswith(RANKING):
         add_ranking(plan, run, start.tokenizer, data)
     common = {key: value for key, value in settings.items() if key not in PLANNED_SETTINGS}

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from bertline.files import Json
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import model_folder
 from bertline.planning.targets import of_runs, scores
 from bertline.results import paths
+
+
+def made(plan: Plan, files: list[str]) -> list[str]:
+    """Return those of the `files` that the graph makes.
+
+    Only these are inputs of rules whose results take long. The others are identified by their content, but Snakemake
+    compares paths: after a move it would train again.
+    """
+    in_results = Path(paths.RUN).parts[0]
+    return [
+        file for file in files if file in plan.downloads or file in plan.fetched or Path(file).parts[0] == in_results
+    ]
 
 
 def card_of_phase(plan: Plan, phase: str) -> str:
@@ -66,6 +80,16 @@ def weights_of_finetuning(plan: Plan, finetuning: str) -> list[str]:
 def scores_of_choice(plan: Plan, kept: str) -> list[str]:
     """List the scores among which a kept model is chosen."""
     return scores(plan.kept[kept]["finetunings"])
+
+
+def predictions_of_choice(plan: Plan, kept: str) -> list[str]:
+    """List the predictions with a single fine-tuning among those of a choice, which may delete its model."""
+    finetunings = plan.kept[kept]["finetunings"]
+    return [
+        output
+        for output, entry in plan.predictions.items()
+        if entry["model"].get("finetuning") in finetunings and not entry["absent"]
+    ]
 
 
 def inputs_of_prediction(plan: Plan, output: str) -> list[str]:

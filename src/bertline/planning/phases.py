@@ -35,7 +35,7 @@ def add_phase(
         initial = external_weights(plan, key, source)
     semantic = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     semantic.pop("initial_weights", None)
-    if initial is None or "directory" in initial or settings["carry_over"] == "weights":
+    if initial is None or "directory" in initial:  # only a phase has something to carry over
         semantic.pop("carry_over", None)
     entry: Json = {"model": model, "dataset": dataset, "seed": run["seed"], "phase": phase}
     earlier = None

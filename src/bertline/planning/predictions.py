@@ -41,6 +41,7 @@ def add_predictions(plan: Plan) -> None:
             content = {
                 **options,
                 "inputs": list(digests(files).values()),
+                "suffixes": [file.suffixes[-2:] for file in files],  # they determine how a file is read
                 **({"ranked": list(ranked)} if ranked else {}),
                 "model": model.get("content") or model,
                 "suffix": Path(output).suffix,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bertline.files import read_json
 from bertline.planning.plan import Plan
 from bertline.results import paths
 from bertline.results.kept import kept_by_any, model_of, read_choice
@@ -28,13 +29,15 @@ def prunable(plan: Plan) -> list[Prunable]:
     """Return the files of finished datasets, phases and fine-tunings that are no longer needed, ordered by path.
 
     The newest checkpoint of a phase is kept: the next phase takes the optimizer's moments from it. An unfinished phase
-    keeps everything, and so do the fine-tunings among which the plan still has to choose.
+    keeps everything, and so do the fine-tunings among which the plan still has to choose. What only another
+    configuration has may start from any checkpoint, and may still have to choose: all of that is kept, too.
     """
     found = []
     for dataset in paths.finished_folders(paths.DATASET, paths.DATASET_OUTPUTS):
         # If a changed tokenizer needs them, they are rewritten from the sentences in minutes.
         found += _entries("text of encoded shards", dataset.glob(paths.SHARD.format(shard="*")))
-    for phase in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS):
+    phases = paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
+    for phase in (folder for folder in phases if folder.name in plan.phases):
         checkpoints = phase / paths.CHECKPOINTS
         newest = f"step-{paths.durable_step(phase):08d}"
         if (checkpoints / newest).exists() and not (phase / paths.LOCK).exists():
@@ -46,10 +49,20 @@ def prunable(plan: Plan) -> list[Prunable]:
     for key, choice in plan.kept.items():
         if read_choice(key) is None:
             kept |= set(choice["finetunings"])
+    for output, prediction in plan.predictions.items():
+        if not Path(output).exists():
+            kept.add(prediction["model"].get("finetuning"))
+    unneeded = {*plan.finetunings, *_decided()} - kept
     finetunings = paths.finished_folders(paths.FINETUNING, paths.FINETUNING_OUTPUTS)
-    models = (model_of(folder.name) for folder in finetunings if folder.name not in kept)
+    models = (model_of(folder.name) for folder in finetunings if folder.name in unneeded)
     found += _entries("models of other seeds and settings", (model for model in models if model.exists()))
     return found + _entries("remains of killed jobs", _remains())
+
+
+def _decided() -> set[str]:
+    """Return the fine-tunings that took part in any choice that is made, of any configuration."""
+    choices = Path(paths.KEPT).parent.glob(f"*/{Path(paths.KEPT_CHOICE).name}")
+    return {key for path in choices for key in read_json(path)["scores"]}
 
 
 def _remains() -> Iterator[Path]:
@@ -61,9 +74,8 @@ def _remains() -> Iterator[Path]:
         for folder in Path().glob(str(extracted))
         if Path(paths.DOCUMENTS.format(corpus=folder.parts[-3], part=folder.name)).exists()
     )
-    for path in [*Path("results").rglob(".*.part"), *cleaned]:
-        if path.stat().st_mtime < before:
-            yield path
+    found = {path for path in [*Path("results").rglob(".*.part"), *cleaned] if path.stat().st_mtime < before}
+    yield from (path for path in found if found.isdisjoint(path.parents))  # the others are deleted with their folder
 
 
 def not_asked_for(plan: Plan) -> list[Prunable]:

@@ -37,7 +37,7 @@ def add_collection(
         tfrecords: whether it is a TFRecord file.
         dataset, tokenizer: a dataset by its fingerprint, or the file of another tokenizer.
     """
-    read_by = {"dataset": dataset} if tokenizer is None else {"tokenizer": list(digests([Path(tokenizer)]).values())}
+    read_by = {"dataset": dataset} if tokenizer is None else {"tokenizer": _content_of(plan, tokenizer)}
     key = fingerprint({"source": content, "tfrecords": tfrecords, **read_by, "versions": stage_versions("collection")})
     plan.collections[key] = {
         "fingerprint": key,
@@ -46,3 +46,11 @@ def add_collection(
         **({"dataset": dataset} if tokenizer is None else {"tokenizer": tokenizer}),
     }
     return paths.COLLECTION.format(collection=key)
+
+
+def _content_of(plan: Plan, tokenizer: str) -> list[str]:
+    """Return the digest of a tokenizer's file; nothing if it is absent, which is a problem of the plan already."""
+    if tokenizer in plan.fetched:  # the folder of the weights: a revision or a digest is part of its name
+        return [tokenizer]
+    path = Path(tokenizer)
+    return list(digests([path]).values()) if path.is_file() else []

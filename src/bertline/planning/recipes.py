@@ -65,8 +65,15 @@ def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
 
 
 def digest_of_record(plan: Plan, run: str) -> str:
-    """Return a digest of what a run's fingerprint omits: description, the content of cards, folders of the stages."""
-    return fingerprint({key: value for key, value in record(plan, run).items() if key != "config"})
+    """Return a digest of what a run's fingerprint omits: description, the content of cards, folders of the stages.
+
+    The licences of the dataset are part of it. The report follows records, but not the cards of datasets, whose times
+    have no meaning.
+    """
+    content = {key: value for key, value in record(plan, run).items() if key != "config"}
+    if (dataset := plan.runs[run]["dataset"]) in plan.built_datasets:
+        content["sources"] = digest_of_sources(plan, dataset)
+    return fingerprint(content)
 
 
 def digest_of_sources(plan: Plan, dataset: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import Json
+from bertline.fingerprint import fingerprint
 from bertline.results import paths
 from bertline.tasks.glue import GLUE_TASKS, GlueTask
 from bertline.tasks.registry import RANKING, TASKS
@@ -100,26 +101,21 @@ def _ranking_data(rankings: Json, run: str, task: str, with_tests: bool, digests
 
 def _path_of_url(data: TaskData, folder: str, source: Json) -> str:
     """Add the download of a file and return its path, in a folder of its own: several URLs may end with one name."""
-    path = paths.EVALUATION_FILE.format(file=f"{folder}/{source['url'].rsplit('/', 1)[1]}")
+    path = _downloaded(source, f"{folder}/{source['url'].rsplit('/', 1)[1]}")
     data.downloads[path] = source
     return path
 
 
-def add_downloads(downloads: dict[str, Json], more: Mapping[str, Json]) -> None:
-    """Add downloads, path -> source, in place. Raises BertlineError if a path has another source already."""
-    for path, source in more.items():
-        if downloads.setdefault(path, source) != source:
-            raise BertlineError(
-                f"configuration: evaluation: {path} would be downloaded from {downloads[path]['url']} and "
-                f"{source['url']}; download one of them yourself and name its file"
-            )
+def _downloaded(source: Json, file: str) -> str:
+    """Return the path of a file that is downloaded; another source, such as a changed URL, has another path."""
+    return paths.EVALUATION_FILE.format(fingerprint=fingerprint(source), file=file)
 
 
 def _archive(given: Json, files: dict[str, str], with_tests: bool) -> TaskData:
     """Return members of an archive that is to be downloaded."""
     data = TaskData(content={**given, "tests": with_tests})
     for name, member in files.items():
-        data.files[name] = paths.EVALUATION_FILE.format(file=member)
+        data.files[name] = _downloaded(given, member)
         data.downloads[data.files[name]] = {**given, "member": member}
     return data
 
@@ -136,16 +132,18 @@ def _glue_data(glue: Json | str | None, run: str, name: str, with_tests: bool, d
     if glue is not None and "dataset" in glue:
         data = TaskData(content={**glue, "tests": with_tests})
         for part, member in _parquet_files(name, task, with_tests).items():
-            data.files[part] = paths.EVALUATION_FILE.format(file=f"glue-{glue['revision']}/{member}")
+            data.files[part] = _downloaded(glue, member)
             data.downloads[data.files[part]] = {"url": f"{HUB}/{glue['dataset']}/resolve/{glue['revision']}/{member}"}
         return data
     if glue is None or name not in glue:
         raise _missing(f"evaluation.glue.{name}", run, name)
-    data = _archive(glue[name], official, with_tests)
+    data = _archive(glue[name], {part: file for part, file in official.items() if part != "diagnostic"}, with_tests)
     if "diagnostic" in official:
         if "diagnostic" not in glue:
             raise _missing("evaluation.glue.diagnostic", run, f"{name} with predict_test")
-        data.downloads[data.files["diagnostic"]] = data.content["diagnostic"] = glue["diagnostic"]
+        source = data.content["diagnostic"] = glue["diagnostic"]
+        data.files["diagnostic"] = _downloaded(source, official["diagnostic"])
+        data.downloads[data.files["diagnostic"]] = source
     return data
 
 

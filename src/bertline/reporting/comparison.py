@@ -55,7 +55,9 @@ def _time(run: Record) -> str:
     if not places:
         return ABSENT
     hours = describe.duration(places[-1].hours)
-    of_all = describe.duration(cost.process_hours) if cost else hours
+    # The cost is that of finished phases, the hours of all.
+    finished = all(phase.finished for phase in run.phases)
+    of_all = describe.duration(cost.process_hours) if cost and finished else hours
     return hours if of_all == hours else f"{hours} ({of_all} of all ranks)"
 
 

@@ -16,7 +16,7 @@ DUMP_LISTING = f"{WIKI}/{{dump}}/parts.json"
 DUMP_PART = f"{WIKI}/{{dump}}/{{part}}.xml.bz2"
 HUB_WEIGHTS = "resources/weights/hub/{repository}/{revision}"
 GOOGLE_WEIGHTS = "resources/weights/google/{google}"
-EVALUATION_FILE = "resources/evaluation/{file}"
+EVALUATION_FILE = "resources/evaluation/{fingerprint}/{file}"  # the fingerprint of its source
 TEXT_FILE = "resources/texts/{sha256}/{file}"
 GUTENBERG_BOOK = "resources/gutenberg/{book}.txt"
 

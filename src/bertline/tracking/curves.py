@@ -38,6 +38,8 @@ EVENTS = "events.out.tfevents.{written:010d}.step-{step}"
 def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
     """Write the curves of runs to `folder`/csv/{run}/{training}.csv and to event files in `folder`/tensorboard.
 
+    The latter are in a folder by the training's fingerprint: after a changed setting, another training has its name.
+
     Args:
         records: record.json of each run, or folders of runs.
 
@@ -55,7 +57,7 @@ def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
         for training in record.trainings:
             place = f"{record.name}/{training.name}"
             changed += _write_csv(training, folder / "csv" / f"{place}.csv")
-            _add_events(training, folder / "tensorboard" / place)
+            _add_events(training, folder / "tensorboard" / place / training.fingerprint)
     if failures:
         raise BertlineError("; ".join(failures))
     return changed
