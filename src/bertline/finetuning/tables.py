@@ -235,9 +235,9 @@ def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
 
 def _json_records(path: Path) -> Iterator[tuple[str, Json]]:
     for number, line in read_lines(path):
-        if not line.strip():
-            continue
         where = f"{path}: line {number}"
+        if not line.strip():  # perhaps of a lost record
+            raise BertlineError(f"{where} is empty; remove it, or restore its record")
         try:
             record = parse_json(line)
         except ValueError as error:
