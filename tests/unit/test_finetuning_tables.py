@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.finetuning.prepared import IGNORED, prepare_task
-from bertline.finetuning.tables import read_columns, read_examples, read_labels, read_records
+from bertline.finetuning.tables import read_columns, read_examples, read_labels
 from bertline.finetuning.tag_task import TaggedFile, read_conll, tag_inputs
 from bertline.finetuning.text_task import text_task_of
 from bertline.tasks.task import TextTask
