@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from bertline.planning.resolve import plan_of_files
-
 ROOT = Path(__file__).parents[2]
 # A program that writes down its arguments instead of doing anything.
 PROGRAM = """#!{python}
@@ -191,9 +189,3 @@ def test_every_variable_is_tested() -> None:
         "OF_MINE",
         "READY",
     } | {name for name in used if name in SWITCHES}
-
-
-def test_the_benchmark_of_fine_tuning_uses_the_file_that_the_graph_downloads() -> None:
-    plan = plan_of_files([ROOT / "config/config.yaml"], ())
-    (path,) = re.findall(r"^SQUAD \?= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert path in plan.downloads
