@@ -185,15 +185,13 @@ def test_files_with_the_right_digests_are_verified_silently(card: Path, caplog: 
     assert not caplog.messages
 
 
-def test_a_phase_that_ends_before_its_files_are_verified_reports_it(
-    card: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_were_not_verified_in_time_are_counted(card: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "SECONDS_AT_THE_END", 0.1)
     os.mkfifo(card.parent / "endless")
     slow = FileVerification([(card.parent / "endless", "0" * 64), (card, "0" * 64)])
     assert slow.finish() is None
     (card.parent / "endless").write_bytes(b"")  # ends the thread
-    assert "0 of this rank's 2" in caplog.text
+    assert slow.unverified == 2
 
 
 def run_rank_that_verifies_at_the_end(*arguments: Any) -> None:
@@ -223,6 +221,28 @@ def test_a_file_that_one_rank_finds_damaged_at_the_end_is_published_by_none(card
     assert "step 2/2" in trainer.log.read_text()
     assert f"error: {path} is damaged" in trainer.log.read_text()
     assert not (tmp_path / "run/model.safetensors").exists()
+
+
+def run_rank_of_which_one_verifies_nothing(*arguments: Any) -> None:
+    verify = FileVerification._verify
+
+    def verify_on_rank_zero(self: FileVerification) -> None:
+        if os.environ["RANK"] == "0":
+            verify(self)
+
+    FileVerification._verify = verify_on_rank_zero  # type: ignore[method-assign]
+    run_rank(*arguments)
+
+
+class TrainerWithoutAVerification(Trainer):
+    run_rank = staticmethod(run_rank_of_which_one_verifies_nothing)
+
+
+@pytest.mark.slow
+def test_files_that_another_rank_did_not_verify_are_reported(card: Path, tmp_path: Path) -> None:
+    trainer = TrainerWithoutAVerification(recipe(steps=2), card, tmp_path / "run", ranks=2)
+    assert trainer.finish() == 0
+    assert "the phase ended before all files of samples were verified: a rank has 1 left" in trainer.log.read_text()
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ def test_a_gpu_too_small_for_a_phase_is_one_line(tmp_path: Path, monkeypatch: py
         )
     assert str(caught.value) == (
         "the GPU's memory is too small: lower micro_batch_tokens (now auto), give --activation-checkpointing, or with "
-        "several GPUs --shard-optimizer or --fsdp"
+        "several GPUs --shard-optimizer, or --fsdp if the optimizer allows it"
     )
     assert not (tmp_path / "out/checkpoints/lock.json").exists()
 

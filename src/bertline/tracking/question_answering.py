@@ -51,10 +51,14 @@ class QuestionAnswering(PythonModel):
             scores = starts[number, part].masked_fill(~chosen.bool(), -torch.inf)[:, None] + ends[number, part]
             allowed = torch.ones_like(scores).triu().tril(self.settings["max_answer_length"] - 1).bool()
             scores = scores.masked_fill(~allowed, -torch.inf)
-            if scores.numel() and scores.max() > best:
-                best = float(scores.max())
-                start, end = divmod(int(scores.argmax()), last - first)
-                text = context[spans[first + start][0] : spans[first + end][1]]
+            for index in scores.flatten().argsort(descending=True, stable=True).tolist():
+                start, end = divmod(index, last - first)
+                if scores[start, end] <= best:
+                    break
+                found = context[spans[first + start][0] : spans[first + end][1]]
+                if found.strip():  # white space is no answer
+                    best, text = float(scores[start, end]), found
+                    break
         null = float((starts[:, 0] + ends[:, 0]).min())
         unanswered = self.null_threshold is not None and null - best > self.null_threshold
         return "" if unanswered else text
