@@ -63,6 +63,22 @@ SMALL_CONFIG: dict[str, Any] = {
 }
 
 
+def book_config(**corpus: Any) -> dict[str, Any]:
+    """Return a configuration of one short text file, text.txt, and one phase; keyword arguments are of the corpus."""
+    return {
+        "sequence_lengths": [128],
+        "corpora": {"book": {"source": "files", "paths": ["text.txt"], **corpus}},
+        "datasets": {"small": {**SMALL_CONFIG["datasets"]["small"], "corpora": ["book"], "shards": 1}},
+        "runs": {
+            "first": {
+                "dataset": "small",
+                "model": SMALL_CONFIG["runs"]["first"]["model"],
+                "phases": {"phase1": {**PHASE, "sequence_length": 128}},
+            }
+        },
+    }
+
+
 def copy_workflow(folder: Path) -> Path:
     """Copy what snakemake needs of the project into `folder`, which is made if need be."""
     folder.mkdir(exist_ok=True)

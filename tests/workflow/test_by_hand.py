@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from snakemake_runs import PHASE, SMALL_CONFIG, environment, run_snakemake
+from snakemake_runs import book_config, environment, run_snakemake
 
 pytestmark = pytest.mark.slow
 
@@ -19,18 +19,7 @@ pytestmark = pytest.mark.slow
 def test_a_phase_trained_with_torchrun_is_finished_for_the_graph(workflow_folder: Path) -> None:
     """As docs/cluster.md describes it: the dry run prints the options."""
     (workflow_folder / "text.txt").write_text("It rained. It rained all day.\n\nThen the sun shone on the hill.\n" * 20)
-    content = {
-        "sequence_lengths": [128],
-        "corpora": {"book": {"source": "files", "paths": ["text.txt"], "sentences": "unicode"}},
-        "datasets": {"small": {**SMALL_CONFIG["datasets"]["small"], "corpora": ["book"], "shards": 1}},
-        "runs": {
-            "first": {
-                "dataset": "small",
-                "model": SMALL_CONFIG["runs"]["first"]["model"],
-                "phases": {"phase1": {**PHASE, "sequence_length": 128}},
-            }
-        },
-    }
+    content = book_config(sentences="unicode")
     content["datasets"]["small"]["tokenizer"] = {"train": "wordpiece", "vocab_size": 64}
     (workflow_folder / "small.yaml").write_text(yaml.safe_dump(content))
     given = ("--cores", "1", "--configfile", "small.yaml")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from snakemake_runs import PHASE, SMALL_CONFIG, jobs_of, run_snakemake
+from snakemake_runs import book_config, jobs_of, run_snakemake
 
 from bertline.planning import targets
 from bertline.planning.plan import Plan
@@ -17,23 +16,11 @@ from bertline.results import paths
 pytestmark = pytest.mark.slow
 
 OPTIONS = ("--profile", "profiles/local", "--configfile", "small.yaml")
-CONFIG: dict[str, Any] = {
-    "sequence_lengths": [128],
-    "corpora": {"book": {"source": "files", "paths": ["text.txt"], "licence": "CC0"}},
-    "datasets": {"small": {**SMALL_CONFIG["datasets"]["small"], "corpora": ["book"], "shards": 1}},
-    "runs": {
-        "first": {
-            "dataset": "small",
-            "model": SMALL_CONFIG["runs"]["first"]["model"],
-            "phases": {"phase1": {**PHASE, "sequence_length": 128}},
-        }
-    },
-}
 
 
 def write_config(licence: str = "CC0", seed: int = 1) -> Plan:
-    config = {**CONFIG, "corpora": {"book": {**CONFIG["corpora"]["book"], "licence": licence}}}
-    config["runs"] = {"first": {**CONFIG["runs"]["first"], "seed": seed}}
+    config = book_config(licence=licence)
+    config["runs"]["first"]["seed"] = seed
     Path("small.yaml").write_text(yaml.safe_dump(config))
     return plan_of_files(["small.yaml"])
 
