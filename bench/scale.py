@@ -5,8 +5,9 @@
 First the two steps that deal with all documents at once, on 1, 2, 4 and 8 million synthetic ones in parts of 5,000:
 `list_removed` compares their signatures (of each part a tenth equals earlier documents, and a tenth agrees with some in
 75 to 100 percent of the minima), `plan_shards` assigns the others to shards. Then a table of every step: measured on
-the real text in FOLDER, as for bench/encoding.py, or on the 8 million documents, and extrapolated from that. Times are
-processor times on one core, each in its own process, whose peak memory is given.
+the real text in FOLDER, as for bench/encoding.py, or on the 8 million documents, and extrapolated from that. The
+dataset's card is measured on copies of the encoded text. Times are processor times, each in its own process, whose
+peak memory is given.
 """
 
 import multiprocessing
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from encoding import OF_FIXED_LENGTH, STAGES, Inputs, in_its_own_process, take_vocabulary
+import psutil
+from encoding import LENGTHS, OF_FIXED_LENGTH, STAGES, Inputs, in_its_own_process, take_vocabulary
 from tabulate import tabulate
 
 from bertline.command_line import run_command
@@ -28,6 +30,9 @@ from bertline.corpus.documents import read_documents
 from bertline.corpus.index import INDEX_TYPE
 from bertline.corpus.removal import write_removals
 from bertline.corpus.signatures import SIGNATURE_TYPE
+from bertline.encoding.card import describe_files
+from bertline.encoding.layout import open_samples
+from bertline.results import paths
 
 MILLIONS = (1, 2, 4, 8)
 DOCUMENTS_OF_PART = 5_000
@@ -38,6 +43,7 @@ JOB_BYTES = 100e6
 MEMORY_OF_DOCUMENT = 0.25
 # Seconds to open a signature file, which it does with each part for each bucket of each band.
 OPENING = 27e-6
+FILES_OF_CARD = 100  # of each length
 
 
 class Size(NamedTuple):
@@ -46,6 +52,17 @@ class Size(NamedTuple):
     text_bytes: float
     documents: float
     dump_bytes: float | None
+
+
+class CardCost(NamedTuple):
+    """What reading the encoded files for a dataset's card takes: seconds to open them and to read them, and MB."""
+
+    files: int
+    bytes: int
+    opening: float
+    reading: float
+    peak: float
+    of_open_file: float
 
 
 WIKIPEDIA, TERABYTE = Size(20e9, 7e6, 25e9), Size(1e12, 500e6, None)
@@ -122,6 +139,49 @@ def measure_stages(folder: Path, work: Path) -> tuple[Inputs, dict[str, tuple[fl
     return given, spent, text
 
 
+def _measured_card(files: dict[int, list[Path]]) -> CardCost:
+    process, began = psutil.Process(), time.process_time()
+    before = process.memory_info().rss
+    opened = [[open_samples(path) for path in of_length] for of_length in files.values()]
+    is_open, growth = time.process_time(), process.memory_info().rss - before
+    for of_length in opened:
+        describe_files(of_length)
+    every = [path for of_length in files.values() for path in of_length]
+    return CardCost(
+        len(every),
+        sum(path.stat().st_size for path in every),
+        is_open - began,
+        time.process_time() - is_open,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        growth / len(every) / 1e6,
+    )
+
+
+def measure_card(work: Path) -> CardCost:
+    """Return the cost for copies of the encoded text."""
+    copies: dict[int, list[Path]] = {}
+    for length in LENGTHS:
+        source = work / paths.SAMPLES.format(length=length, shard="00000")
+        copies[length] = [source.with_name(f"copy-{number:05d}.h5") for number in range(FILES_OF_CARD)]
+        for path in copies[length]:
+            shutil.copyfile(source, path)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measured_card, copies).result()
+
+
+def row_of_card(cost: CardCost, text: float) -> list[str]:
+    """Extrapolate the card, given the bytes of text in each pair of encoded files."""
+    cells = []
+    for size in (WIKIPEDIA, TERABYTE):
+        files = len(LENGTHS) * size.text_bytes / JOB_BYTES
+        read = size.text_bytes / (text * cost.files / len(LENGTHS))
+        cells.append(duration(cost.opening / cost.files * files + cost.reading * read))
+    at_most = cost.peak + cost.of_open_file * (files - cost.files)
+    of = f"{cost.files} files, {cost.bytes / 1e9:.1f} GB"
+    measured = f"{duration(cost.opening + cost.reading)}, {cost.peak:.0f} MB ({of})"
+    return ["write_dataset_card, one job", measured, *cells, f"{at_most:,.0f} MB"]
+
+
 def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
@@ -161,7 +221,7 @@ def main(folder: Path) -> None:
         print(tabulate(rows, ["million documents", *heads], floatfmt=".1f"), end="\n\n")
         for path in work.iterdir():  # the stages below take every part in the folder
             path.unlink()
-        print_steps(growth, *measure_stages(folder, work))
+        print_steps(growth, *measure_stages(folder, work), measure_card(work))
     finally:
         shutil.rmtree(work)
 
@@ -171,6 +231,7 @@ def print_steps(
     given: Inputs,
     spent: dict[str, tuple[float, float]],
     text: float,
+    card: CardCost,
 ) -> None:
     rows = []
     for stage, (seconds, memory) in spent.items():
@@ -204,6 +265,7 @@ def print_steps(
                 f"{at_most:,.0f} MB",
             ]
         )
+    rows.append(row_of_card(card, text))
     heads = ["step", "measured", "English Wikipedia, extrapolated", "1 TB, extrapolated", "peak of a job, 1 TB"]
     print(tabulate(rows, heads))
 
