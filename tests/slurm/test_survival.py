@@ -63,6 +63,25 @@ def test_a_requeued_job_continues_where_it_stopped(training: Path, undisturbed: 
 
 
 @pytest.mark.long
+def test_two_gpus_of_a_node_are_one_task_whose_ranks_continue_where_they_were_put_back(
+    graph: Path, prepared: Path, tmp_path: Path, cluster: Cluster
+) -> None:
+    """Slurm starts one task, and its launcher a rank for each GPU."""
+    write_yaml(graph / "small.yaml", config(STEPS))
+    write_site(graph, {"nodes": 1, "gpus_per_node": 2})
+    with submitted(graph, trained_weights(graph), *EVERY_STEP) as submission:
+        submission.wait_until(lambda: durable_step(graph) >= 40, "training")
+        ranks = [its for _, its in trainers_of(cluster.root) if "RANK" in its]
+        subprocess.run(["scontrol", "requeue", running_job()], check=True)
+        submission.finish()
+    assert sorted(its["RANK"] for its in ranks) == ["0", "1"]
+    assert {(its["WORLD_SIZE"], its["SLURM_PROCID"]) for its in ranks} == {("2", "0")}
+    last, resumed = resumptions(graph)[0]
+    assert resumed == last
+    assert weights(graph) == weights(trained_here(prepared, tmp_path / "here", steps=STEPS, processes=2))
+
+
+@pytest.mark.long
 def test_ranks_on_two_nodes_are_saved_when_their_job_is_put_back(graph: Path, prepared: Path, tmp_path: Path) -> None:
     """Slurm's signal comes to the ranks, and to srun, which could end them before they have saved."""
     straight = trained_here(prepared, tmp_path / "straight", steps=100, processes=2)
