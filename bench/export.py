@@ -15,6 +15,8 @@ process; times are processor times, without the start of the process, which is g
 files, a row for each folder.
 """
 
+import functools
+import itertools
 import multiprocessing
 import os
 import platform
@@ -66,7 +68,7 @@ def write_text(folder: Path, work: Path) -> None:
     (work / "vocab.txt").write_text("".join(f"{token}\n" for token in sorted(vocabulary, key=vocabulary.__getitem__)))
 
 
-def write_bertlines(work: Path, output: Path, passes: int, copies: int) -> None:
+def write_bertlines(work: Path, passes: int, copies: int, output: Path) -> None:
     """Do what the graph's jobs encode_shard, write_dataset_card and export_nvidia do."""
     recipe = Recipe({**RECIPE, "settings": {**RECIPE["settings"], "passes": passes}})
     encode_shard(recipe, "00000", work)
@@ -82,15 +84,15 @@ def processor_time(who: int) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def of_bertline(work: Path, output: Path, passes: int, copies: int) -> tuple[float, float]:
+def of_bertline(work: Path, passes: int, copies: int, output: Path) -> tuple[float, float]:
     """Return seconds of processor time of the work, and of the start of its process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         start = pool.submit(processor_time, resource.RUSAGE_SELF).result()
-        pool.submit(write_bertlines, work, output, passes, copies).result()
+        pool.submit(write_bertlines, work, passes, copies, output).result()
         return pool.submit(processor_time, resource.RUSAGE_SELF).result() - start, start
 
 
-def of_nvidia(work: Path, output: Path, program: Path, length: int) -> tuple[float, float]:
+def of_nvidia(work: Path, program: Path, length: int, output: Path) -> tuple[float, float]:
     """Return seconds of processor time of the work, and of the start of its process."""
     (work / "stand-ins").mkdir(exist_ok=True)
     (work / "stand-ins/file_utils.py").write_text("cached_path = None\n")
@@ -105,14 +107,14 @@ def of_nvidia(work: Path, output: Path, program: Path, length: int) -> tuple[flo
         "--dupe_factor": COPIES,
     }
 
-    def run(*arguments: str) -> float:
+    def run(*arguments: object) -> float:
         before = processor_time(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, program, *arguments]
+        command = [sys.executable, str(program), *map(str, arguments)]
         subprocess.run(command, env=environment, check=True, capture_output=True)  # noqa: S603
         return processor_time(resource.RUSAGE_CHILDREN) - before
 
     start = run("--help")
-    return run(*(str(word) for option in options.items() for word in option)) - start, start
+    return run(*itertools.chain.from_iterable(options.items())) - start, start
 
 
 def main(folder: Path, *, nvidia: Path, rounds: int = 3) -> None:
@@ -133,12 +135,11 @@ def main(folder: Path, *, nvidia: Path, rounds: int = 3) -> None:
 
 def compare(work: Path, program: Path, rounds: int) -> None:
     programs: dict[str, Callable[[Path], tuple[float, float]]] = {
-        f"nvidia, {length} tokens": lambda output, length=length: of_nvidia(work, output, program, length)
-        for length in LENGTHS
+        f"nvidia, {length} tokens": functools.partial(of_nvidia, work, program, length) for length in LENGTHS
     }
     both, again = f"bertline, both, {COPIES} masks", f"bertline, both, {COPIES} passes"
-    programs[both] = lambda output: of_bertline(work, output, 1, COPIES)
-    programs[again] = lambda output: of_bertline(work, output, COPIES, 1)
+    programs[both] = functools.partial(of_bertline, work, 1, COPIES)
+    programs[again] = functools.partial(of_bertline, work, COPIES, 1)
     spent: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
     for _ in range(rounds):
         for name, run in programs.items():

@@ -52,7 +52,7 @@ from bertline.planning.proposal import (
     seconds_of,
     vocabulary_size,
 )
-from bertline.planning.proposal_file import configuration
+from bertline.planning.proposal_file import configuration, duration
 from bertline.planning.resolve import make_plan
 from bertline.settings.configuration import load_schema, read_yaml
 from bertline.training.distributed import process_group
@@ -505,6 +505,11 @@ def test_a_quarter_of_an_hour_of_two_cores_is_for_a_tiny_network_and_a_day_of_a_
     assert large.vocab_size == 30522
     assert [phase.sequence_length for phase in large.phases] == [128, 512]
     assert large.compiled
+
+
+def test_times_are_in_words() -> None:
+    given = {20: "20 seconds", 59: "1 minute", 240: "4 minutes", 6600: "110 minutes", 9000: "2.5 hours", 1e6: "12 days"}
+    assert {seconds: duration(seconds) for seconds in given} == given
 
 
 def test_little_memory_and_disk_are_one_line_each() -> None:

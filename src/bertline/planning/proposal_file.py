@@ -10,6 +10,7 @@ from bertline.files import Json
 from bertline.planning.machine import Machine
 from bertline.planning.own_text import OwnText
 from bertline.planning.proposal import EPOCHS, MASKED, REFERENCE, TOKENS_PER_PARAMETER, Network, Proposal
+from bertline.results.describe import counted
 
 # Languages that are written without spaces between words, or without marks at the ends of sentences.
 NO_SPACES = {"zh", "wuu", "yue", "ja", "my", "km", "th", "lo", "bo", "dz"}
@@ -19,11 +20,11 @@ WIDTH = 64  # of a line before its comment
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words, rounded."""
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 1.95 * size or unit == "minutes":
-            return f"{seconds / size:.{0 if seconds >= 9.5 * size or unit == 'minutes' else 1}f} {unit}"
-    raise AssertionError
+    """Return a time in words, rounded; from two of a unit on, in that unit."""
+    for unit, size in (("days", 86400), ("hours", 3600)):
+        if seconds >= 1.95 * size:
+            return f"{seconds / size:.{0 if seconds >= 9.5 * size else 1}f} {unit}"
+    return counted(round(seconds / 60), "minute") if seconds >= 57 else counted(round(seconds), "second")
 
 
 def sentence_settings(language: str) -> tuple[Json, str]:
