@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -307,4 +308,4 @@ def test_ids_are_laid_out_with_cls_and_sep() -> None:
 def test_offsets_of_blocks_are_those_of_the_whole(blocks: list[list[int]]) -> None:
     """Also if a block is empty."""
     found = np.concatenate(list(offsets_of_blocks(np.array(block, dtype=np.int64) for block in blocks)))
-    assert found.tolist() == offsets_of(np.array(sum(blocks, []), dtype=np.int64)).tolist()
+    assert found.tolist() == offsets_of(np.array([*chain.from_iterable(blocks)], dtype=np.int64)).tolist()

@@ -89,6 +89,18 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_by_the_next_step(tmp_pa
         writer.check()
 
 
+def test_no_checkpoint_is_started_after_one_that_could_not_be_written(tmp_path):
+    def fail():
+        raise BertlineError("the disk is full")
+
+    writer = CheckpointWriter(tmp_path, keep=2, before=fail)
+    writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": 3})
+    with pytest.raises(BertlineError, match="the disk is full"):
+        writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": 6})
+    writer.close()
+    assert names(tmp_path) == []
+
+
 def test_a_trainer_that_lost_its_lock_while_it_wrote_changes_no_checkpoint(tmp_path):
     for step in (100, 150):
         save(tmp_path, step)
