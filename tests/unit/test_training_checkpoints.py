@@ -244,3 +244,11 @@ def test_a_trainer_that_fails_finishes_the_checkpoint_at_work_first(tmp_path):
         may_write.set()
         writer.close()
     assert find_checkpoint(tmp_path, "mine")[1]["step"] == 3
+
+
+def test_if_all_were_saved_after_skipped_batches_there_is_none_to_return_to(tmp_path):
+    """They are not damaged, which would be an error."""
+    state = {"fingerprint": "mine", "step": 3, "skipped_in_a_row": [3]}
+    path = save_checkpoint(tmp_path, weights={"weight": torch.zeros(3)}, optimizer={}, state=state, keep=2)
+    assert find_checkpoint(tmp_path, "mine", after_update=True) is None
+    assert find_checkpoint(tmp_path, "mine")[0] == path
