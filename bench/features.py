@@ -4,23 +4,22 @@
 
 Both compute the last four layers of every token of the same texts (a line each, at most 128 tokens) and hold them as
 float32 by text. transformers takes batches of 32 in the order of the file, each padded to its longest text; in each
-precision, the faster of its sdpa and eager attention counts. Times are processor times (on a GPU, wall times), rounds
-alternate, and a ratio is that of the medians over the rounds. The last line is JSON.
+precision, the faster of its sdpa and eager attention counts; bf16 is left out on a processor that only emulates it.
+BERT-tiny has two layers. Times are processor times (on a GPU, wall times), rounds alternate after a warm-up, and a
+ratio is that of the medians over the rounds. The last line is JSON.
 """
 
 import functools
-import itertools
 import json
-import platform
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
+from speeds import Work, describe_machine, precisions_of, speeds_of
 
 from bertline.command_line import run_command
 from bertline.encoding.tokenizer import save_tokenizer, special_token_ids, take_tokenizer
@@ -34,13 +33,17 @@ from bertline.modeling.huggingface import export_huggingface
 LAYERS = (-1, -2, -3, -4)
 BATCH, LENGTH = 32, 128
 MODELS = Path(__file__).parents[1] / "config/models"
-PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
 
 
 def theirs(
-    model: transformers.PreTrainedModel, sequences: Sequences, padding: int, attention: str, dtype: torch.dtype | None
-) -> None:
-    """Extract with transformers' network."""
+    model: transformers.PreTrainedModel,
+    sequences: Sequences,
+    layers: Sequence[int],
+    padding: int,
+    attention: str,
+    dtype: torch.dtype | None,
+) -> int:
+    """Extract with transformers' network; return the number of texts."""
     model.set_attn_implementation(attention)
     found = []
     for start in range(0, len(sequences), BATCH):
@@ -53,8 +56,9 @@ def theirs(
         given = {name: tensor.to(model.device) for name, tensor in given.items()}
         with torch.inference_mode(), torch.autocast(model.device.type, dtype, enabled=dtype is not None):
             states = model(**given, output_hidden_states=True).hidden_states
-        layers = [states[layer].float().cpu().numpy() for layer in LAYERS]
-        found += [[layer[number, : len(text)].copy() for layer in layers] for number, text in enumerate(texts)]
+        arrays = [states[layer].float().cpu().numpy() for layer in layers]
+        found += [[array[number, : len(text)].copy() for array in arrays] for number, text in enumerate(texts)]
+    return len(found)
 
 
 def main(
@@ -86,30 +90,28 @@ def main(
         model = transformers.AutoModel.from_pretrained(folder / "model").to(device).eval()
     sequences = sequences_of_texts("texts", [(lines[index],) for index in drawn], tokenizer, LENGTH)
     padding = special_token_ids(tokenizer)["[PAD]"]
-    work: dict[str, Callable[[], object]] = {}
-    for precision, dtype in PRECISIONS.items():
-        work[f"ours {precision}"] = functools.partial(
-            features_of, encoder, sequences, LAYERS, padding, precision, pooling=None
-        )
+    layers, precisions = LAYERS[: network.config.num_hidden_layers], precisions_of(device)
+
+    def ours(precision: str) -> int:
+        features_of(encoder, sequences, layers, padding, precision, pooling=None)
+        return len(sequences)
+
+    work: dict[str, Work] = {}
+    for precision, dtype in precisions.items():
+        work[f"ours {precision}"] = functools.partial(ours, precision)
         for attention in ("sdpa", "eager"):
             work[f"transformers {precision} {attention}"] = functools.partial(
-                theirs, model, sequences, padding, attention, dtype
+                theirs, model, sequences, layers, padding, attention, dtype
             )
-    speeds: dict[str, list[float]] = {name: [] for name in work}
-    clock = time.perf_counter if device.type == "cuda" else time.process_time
-    for _, (name, run) in itertools.product(range(rounds), work.items()):
-        started = clock()
-        run()
-        speeds[name].append(len(sequences) / (clock() - started))
+    speeds = speeds_of(work, rounds, device)
     median = {name: statistics.median(values) for name, values in speeds.items()}
-    machine = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
-    print(f"{machine}, torch {torch.__version__}, transformers {transformers.__version__}, {threads} threads")
+    print(describe_machine(device, threads))
     print(f"BERT-{shape}, {len(sequences)} texts, mean length {sequences.lengths.mean():.0f}")
     for name, speed in median.items():
         print(f"  {name:28} {speed:12,.1f} texts/s")
     ratio = {
         name: median[f"ours {name}"] / max(median[f"transformers {name} {kind}"] for kind in ("sdpa", "eager"))
-        for name in PRECISIONS
+        for name in precisions
     }
     ratios = {f"features_{name}": round(value, 2) for name, value in ratio.items()}
     print(json.dumps({"device": str(device), "rounds": rounds, **ratios}))

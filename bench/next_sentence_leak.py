@@ -124,19 +124,14 @@ def main(folder: Path, *, objective: str = "next_sentence") -> None:
                 figures[f"{name} {length}"] = round(leak_of_files([file]), 3)
                 divided = samples.attributes["samples_without_partner"] / len(samples)
                 both = [f"{leak_of_both_ends(file):.3f}", f"{divided:.2f}"] if objective == "sentence_order" else []
-                rows.append(
-                    [name, length, len(samples), f"{share:.3f}", f"{fill:.2f}", figures[f"{name} {length}"], *both]
-                )
+                auc = f"{figures[f'{name} {length}']:.3f}"
+                rows.append([name, length, len(samples), f"{share:.3f}", f"{fill:.2f}", auc, *both])
     finally:
         shutil.rmtree(work)
-    print(
-        tabulate(
-            rows,
-            ["text", "length", "samples", "label 1", "filled", "AUC", "of both ends", "divided"][: len(rows[0])],
-            floatfmt=".3f",
-            disable_numparse=[3, 4, 6, 7],
-        )
-    )
+    heads = ["text", "length", "samples", "label 1", "filled", "AUC"]
+    if objective == "sentence_order":
+        heads += ["of both ends", "divided"]
+    print(tabulate(rows, heads, disable_numparse=True))
     print(json.dumps(figures))
 
 

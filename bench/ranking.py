@@ -5,24 +5,22 @@
 Both train on and score the same pairs of a query and a passage, of at most 512 tokens: ours from a collection
 tokenized on disk, transformers from tokens in memory. transformers takes pairs in random order, in batches of 8 for
 training and of 32 for scoring, each padded to its longest pair; in each precision, the faster of its sdpa and eager
-attention counts. Times are processor times (on a GPU, wall times), rounds alternate, and a ratio is that of the medians
-over the rounds. The last line is JSON.
+attention counts; bf16 is left out on a processor that only emulates it. Times are processor times (on a GPU, wall
+times), rounds alternate after a warm-up, and a ratio is that of the medians over the rounds. The last line is JSON.
 """
 
 import functools
 import itertools
 import json
-import platform
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from speeds import Work, describe_machine, precisions_of, speeds_of
 
 from bertline.command_line import run_command
 from bertline.encoding.tokenizer import take_tokenizer
@@ -38,7 +36,6 @@ from bertline.finetuning.train import make_model
 from bertline.training.distributed.process_group import Group
 
 MODELS = Path(__file__).parents[1] / "config/models"
-PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
 BATCH, SCORED_BATCH = 8, 32
 # As docs/fine-tuning.md recommends them; see config.schema.yaml for the meaning.
 SETTINGS = {
@@ -66,7 +63,7 @@ def prepare(collection: Path, queries: Path, vocabulary: Path, folder: Path, cou
     return prepare_ranking({"relevance_level": 1, "metric": "map"}, data, SETTINGS, tokenizer)
 
 
-def our_work(task: PreparedTask, model: Any, folder: Path, batches: int) -> dict[str, Callable[[], int]]:
+def our_work(task: PreparedTask, model: Any, folder: Path, batches: int) -> dict[str, Work]:
     """Return functions that train on `batches` batches and score the candidates; they return the number of pairs."""
     seeds = itertools.count(1)
 
@@ -82,14 +79,14 @@ def our_work(task: PreparedTask, model: Any, folder: Path, batches: int) -> dict
     def scoring(precision: str) -> int:
         return len(predict(model, task.dev.inputs, task.padding, precision))
 
-    work: dict[str, Callable[[], int]] = {}
-    for precision in PRECISIONS:
+    work: dict[str, Work] = {}
+    for precision in precisions_of(next(model.parameters()).device):
         work[f"train ours {precision}"] = functools.partial(training, precision)
         work[f"score ours {precision}"] = functools.partial(scoring, precision)
     return work
 
 
-def their_work(task: PreparedTask, model: Any, device: torch.device, batches: int) -> dict[str, Callable[[], int]]:
+def their_work(task: PreparedTask, model: Any, device: torch.device, batches: int) -> dict[str, Work]:
     """Return the same functions with transformers' network, for each precision and attention."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.0, fused=True)
     inputs = {name: one.take(np.arange(len(one))) for name, one in (("train", task.train), ("score", task.dev.inputs))}
@@ -122,8 +119,8 @@ def their_work(task: PreparedTask, model: Any, device: torch.device, batches: in
             forward("score", rows, dtype).logits.float().cpu().numpy()
         return count
 
-    work: dict[str, Callable[[], int]] = {}
-    for attention, (precision, dtype) in itertools.product(("sdpa", "eager"), PRECISIONS.items()):
+    work: dict[str, Work] = {}
+    for attention, (precision, dtype) in itertools.product(("sdpa", "eager"), precisions_of(device).items()):
         work[f"train transformers {precision} {attention}"] = functools.partial(training, attention, dtype)
         work[f"score transformers {precision} {attention}"] = functools.partial(scoring, attention, dtype)
     return work
@@ -164,22 +161,16 @@ def main(
         config = transformers.BertConfig(**described)
         theirs: Any = transformers.BertForSequenceClassification(config)
         work = our_work(task, ours, folder, batches) | their_work(task, theirs.to(device), device, batches)
-        speeds: dict[str, list[float]] = {name: [] for name in work}
-        clock = time.perf_counter if device.type == "cuda" else time.process_time
-        for _, (name, run) in itertools.product(range(rounds), work.items()):
-            started = clock()
-            pairs = run()
-            speeds[name].append(pairs / (clock() - started))
+        speeds = speeds_of(work, rounds, device)
     median = {name: statistics.median(values) for name, values in speeds.items()}
-    machine = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
-    print(f"{machine}, torch {torch.__version__}, transformers {transformers.__version__}, {threads} threads")
+    print(describe_machine(device, threads))
     print(
         f"BERT-{shape}, {count} candidates, mean length {task.dev.inputs.lengths.mean():.0f}, dropout 0.1 in training"
     )
     for name, speed in median.items():
         print(f"  {name:32} {speed:12,.1f} pairs/s")
     ratios = {}
-    for kind, precision in itertools.product(("train", "score"), PRECISIONS):
+    for kind, precision in itertools.product(("train", "score"), precisions_of(device)):
         best = max(median[f"{kind} transformers {precision} {attention}"] for attention in ("sdpa", "eager"))
         ratios[f"ranking_{kind}_{precision}"] = round(median[f"{kind} ours {precision}"] / best, 2)
     print(json.dumps({"device": str(device), "threads": threads, "rounds": rounds, **ratios}))

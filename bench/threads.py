@@ -2,10 +2,10 @@
 
     python bench/threads.py --threads 2
 
-A process per setting trains random tokens, 8 x 128, bf16, with the engine's step. They take turns, in another order in
-each round, first undisturbed and then with a busy loop on one core. A number is the median over rounds of a setting's
-seconds / those of the same round with nothing set, so that less is better; or of the seconds with the busy loop /
-undisturbed.
+A process per setting trains random tokens, 8 x 128, with the engine's step, in bf16, or in fp32 on a processor that
+only emulates bf16. They take turns, in another order in each round, first undisturbed and then with a busy loop on one
+core. A number is the median over rounds of a setting's seconds / those of the same round with nothing set, so that less
+is better; or of the seconds with the busy loop / undisturbed.
 
 PyTorch's builds for CPUs have GNU's libgomp: https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html
 """
@@ -39,6 +39,7 @@ ROOT = Path(__file__).parents[1]
 
 def train(shape: str, layers: int | None, threads: int, ends: Connection) -> None:
     """Train as many steps as `ends` asks for, and answer with the mean seconds of one; None ends it."""
+    from bertline.training import processor
     from bertline.training.data.layouts import Layout
     from bertline.training.distributed.process_group import join_group
     from bertline.training.options import Options
@@ -53,7 +54,8 @@ def train(shape: str, layers: int | None, threads: int, ends: Connection) -> Non
     model |= {"num_hidden_layers": layers} if layers else {}
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     group = join_group(threads)
-    given = recipe(precision="bf16", sequence_length=LENGTH, global_batch_size=ROWS, optimizer="adamw")
+    precision = "bf16" if processor.has_bf16() else "fp32"
+    given = recipe(precision=precision, sequence_length=LENGTH, global_batch_size=ROWS, optimizer="adamw")
     data = random_data(model["vocab_size"], LENGTH, group)
     learner = make_learner({**given, "model": model}, data, group, Options(), layout=Layout(LENGTH, ROWS))
     learner.accumulator.seek(0)

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 import transformers
 from steps import (
+    WARM_UP_STEPS,
     OurStep,
     Step,
     batches_of_transformers,
@@ -60,7 +61,7 @@ def compare(shape: str, data: TrainingData, group: Group, rounds: int, compiled:
     """Time the alternating steps of one shape; print the times and return the ratios."""
     precisions = [kind for kind in TYPES if kind == "fp32" or group.device.type == "cuda" or processor.has_bf16()]
     recipes = {kind: make_recipe(read_model(f"bert-{shape}"), precision=kind) for kind in precisions}
-    batches = batches_of_transformers(recipes["fp32"], data, group, Layout(LENGTH, BATCH), rounds)
+    batches = batches_of_transformers(recipes["fp32"], data, group, Layout(LENGTH, BATCH), rounds + WARM_UP_STEPS)
     steps: dict[str, Step] = {}
     for attention, precision in itertools.product(ATTENTIONS, precisions):
         model = make_transformers_model(recipes["fp32"], data, group.device, attention)

@@ -21,7 +21,7 @@ STAGE_VERSIONS = {
     "shards": 3,
     "tokenizer": 4,
     "samples": 2,
-    "sentence_order": 1,  # only of datasets with this objective, beside "samples"
+    "sentence_order": 1,  # only of datasets with this objective, in addition to "samples"
     "import": 1,
     "pretraining": 3,
     "finetuning": 8,

@@ -16,7 +16,7 @@ from snakemake_logger_plugin_bertline.display import NameOf, ProgressOf, is_show
 
 # With more jobs, those of a rule are one line.
 MAX_LISTED = 40
-# Snakemake's reasons for a job: beside the first, others say nothing; of the second, the files are of interest.
+# Snakemake's reasons for a job: next to the first, the others add nothing; of the second, the files are of interest.
 MISSING, UPDATED = "Missing output files", "Updated input files"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import random
 import zipfile
 from collections.abc import Iterator
@@ -446,3 +447,19 @@ def self_signed(folder: Path) -> Path:
 )
 def test_a_mirror_is_named_by_host_and_port(url: str, name: str) -> None:
     assert name_of_mirror(url) == name
+
+
+def test_a_file_is_on_the_disk_before_it_gets_its_name(
+    server: Misbehaving, destination: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power failure could leave an empty file under the final name."""
+    synced: list[tuple[int, bool]] = []
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, destination.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    download([server.url("/file")], destination, EXPECTED)
+    assert synced == [(destination.stat().st_ino, False), (destination.parent.stat().st_ino, True)]

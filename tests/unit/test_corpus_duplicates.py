@@ -354,6 +354,18 @@ def test_duplicates_are_those_of_the_definition_whatever_is_read_at_once(
     assert found == duplicates_by_definition(rows, ignored, near=near)
 
 
+def test_a_document_like_a_later_one_of_its_band_is_found(tmp_path: Path) -> None:
+    """Three documents agree in one band; the third is similar to the second, but not to the first."""
+    rows = np.frombuffer(np.random.default_rng(1).bytes(3 * SIGNATURE_TYPE.itemsize), SIGNATURE_TYPE).copy()
+    rows["minima"][1:, :8] = rows["minima"][0, :8]
+    rows["minima"][2] = rows["minima"][1]
+    rows["minima"][2, 8::8] ^= 1  # one minimum of every other band: 113 of 128 agree
+    np.save(tmp_path / "a.npy", rows)
+    duplicate_of, is_exact = duplicates_of([str(tmp_path / "a.npy")], 3, folder=tmp_path)
+    assert duplicate_of.tolist() == [-1, -1, 1]
+    assert not is_exact.any()
+
+
 def test_the_memory_for_finding_duplicates_is_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates_module, "DOCUMENTS_AT_ONCE", 1 << 10)
     monkeypatch.setattr(duplicates_module, "ROWS_AT_ONCE", 1 << 7)
@@ -476,6 +488,14 @@ def test_text_of_the_evaluation_sets_is_found_whatever_its_punctuation(tmp_path:
             "examples": [{"corpus": "wiki", "id": "wiki0-3", "shared": 2}],
         },
     }
+
+
+def test_five_documents_that_overlap_are_shown_and_all_are_counted(tmp_path: Path, evaluation: Path) -> None:
+    write_part(tmp_path, "wiki", 0, [f"{QUESTIONED} {text_of(number)}" for number in range(7)])
+    find_overlap(tmp_path / "wiki/part-00000.jsonl.zst", evaluation, tmp_path / "overlap.json")
+    found = sum_up_overlap({"wiki": [tmp_path / "overlap.json"]})["squad_v1"]
+    assert found["documents"] == 7
+    assert [example["id"] for example in found["examples"]] == [f"wiki0-{number}" for number in range(5)]
 
 
 SENTENCE = "Zwölf Männer saßen „gestern“ auf der Bank am Ufer, aßen Brot, und lasen Bücher über Flüsse."

@@ -251,7 +251,7 @@ def test_an_extractor_at_work_on_one_page_is_distinguished_from_one_that_waits(
     monkeypatch.setattr(extract, "PATIENCE_SECONDS", 1.5)
     with pytest.raises(
         BertlineError,
-        match=r"was stopped after \d\.\d s: it is still at work on one of the next pages; take",
+        match=r"was stopped after \d\.\d s: it is still working on one of the next pages; use",
     ):
         extract_part(
             dump_recipe(extractor="wikiextractor"),

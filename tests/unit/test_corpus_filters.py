@@ -70,6 +70,8 @@ def test_stop_words_are_those_of_the_text_s_language(test_data: Path) -> None:
         (PROSE + "\n" + PROSE.split("\n")[0], "line_characters"),
         (PROSE[:150] + " buy now" * 6, "2_grams"),
         (PROSE + " " + " ".join(PROSE.split()[:25]), "5_grams"),
+        ("Extraordinarily incomprehensible.", None),  # what occurs once is no repetition, however long
+        (PROSE + " one two three four five" * 4, None),  # repetitions that overlap are counted once
         (
             "渋谷の夜を盛り上げてくれそうだ。多彩なライブとともに祝日前の街が賑わう。\n私は初めてだったが魚は新鮮でした。",
             None,
@@ -90,6 +92,7 @@ def test_gopher_s_rules_of_repetition(text: str, reason: str | None) -> None:
         (f"{PROSE}\nPlease enable JavaScript to read on.\nThis page uses cookies to work.", PROSE, None),
         (f"{PROSE}\nA word is too long: {'x' * 1001}.", PROSE, None),
         ("\n".join(PROSE.split("\n")[:3]), "\n".join(PROSE.split("\n")[:3]), "sentences"),
+        (PROSE.removesuffix(" The roof fell in at last."), None, "sentences"),  # four
         (f"{PROSE}\nLorem ipsum dolor sit amet.", None, "lorem_ipsum"),
         (f"{PROSE}\nif (x) {{ return; }}", None, "curly_bracket"),
         (f"これは二つ\n{JAPANESE}", JAPANESE, None),

@@ -197,6 +197,21 @@ def test_every_book_of_a_file_loses_its_licence_and_nothing_else(tmp_path: Path)
     assert counts["gutenberg_lines_removed"] == 4 * 3
 
 
+def test_books_of_a_divided_file_lose_their_licences_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_text, "MAX_DOCUMENT_LENGTH", 200)
+    books = [
+        f"Header {number}.\n*** START OF THE PROJECT GUTENBERG EBOOK {number} ***\n\n"
+        + "".join(f"Line {line} of book {number} ends here.\n\n" for line in range(20))
+        + f"*** END OF THE PROJECT GUTENBERG EBOOK {number} ***\nFooter {number}.\n"
+        for number in range(3)
+    ]
+    documents, counts = read(tmp_path, put(tmp_path / "all.txt", "".join(books)))
+    text = "\n".join(document["text"] for document in documents)
+    assert len(documents) > 3
+    assert text.split("\n") == [f"Line {line} of book {number} ends here." for number in range(3) for line in range(20)]
+    assert counts["gutenberg_lines_removed"] == 4 * 3
+
+
 def test_small_print_after_the_end_does_not_cost_the_book(tmp_path: Path) -> None:
     text = "The Ball.\n\nEnd of Project Gutenberg's The Ball\n\n*END THE SMALL PRINT! FOR PUBLIC DOMAIN*\n"
     documents, _ = read(tmp_path, put(tmp_path / "ball.txt", text))

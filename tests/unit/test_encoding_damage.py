@@ -116,6 +116,36 @@ def test_damaged_static_masks_are_named(masked: Path, column: str, index: int, v
             file[column][index] = before
 
 
+def test_a_second_segment_must_begin_before_the_end_of_its_sample(card: Path) -> None:
+    with h5py.File(card.parent / "seq32/00001.h5") as file:
+        start, end = file["sample_offsets"][11:13].tolist()
+    damage(card, "second_segment_start", 11, end - start)
+    with pytest.raises(BertlineError, match="sample 11 has a second segment that begins after its end"):
+        read_all(card)
+
+
+def test_files_with_and_without_masks_do_not_go_together(masked: Path, tmp_path: Path) -> None:
+    """Masks would be those of other samples."""
+    shutil.copytree(masked.parent, tmp_path / "mixed")
+    card = tmp_path / "mixed/dataset.json"
+    content = json.loads(card.read_text())
+    [entry] = content["sequence_lengths"]["64"]["train"]
+    unmasked = {**entry, "file": "seq64/unmasked.h5"}
+    with (
+        h5py.File(card.parent / entry["file"]) as file,
+        h5py.File(card.parent / unmasked["file"], "w", libver=("v110", "v110"), alignment_interval=4096,
+                  alignment_threshold=1) as copy,
+    ):  # fmt: skip
+        copy.attrs.update(file.attrs)
+        for name in file:
+            if "mask" not in name:
+                file.copy(name, copy)
+    content["sequence_lengths"]["64"]["train"] = [entry, unmasked]
+    card.write_text(json.dumps(content))
+    with pytest.raises(BertlineError, match="only 1 of the 2 files of a split have masks; import them again"):
+        open_dataset(card, 64, "train")
+
+
 def test_every_value_of_a_valid_file_is_read(card: Path) -> None:
     with h5py.File(card.parent / "seq32/00001.h5") as file:
         start, end = file["sample_offsets"][11:13].tolist()
@@ -176,6 +206,21 @@ def test_one_rank_finds_a_file_with_another_digest(card: Path, world_size: int) 
     [found] = filter(None, [one.finish() for one in started])
     assert found.startswith(f"{path} is damaged: ")
     assert read_all(card)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_the_ranks_together_verify_every_file(card: Path, world_size: int) -> None:
+    started = [
+        verify_in_background(card, read_card(card), 32, rank=rank, world_size=world_size) for rank in range(world_size)
+    ]
+    assert [one.finish() for one in started] == [None] * world_size
+    (card.parent / "seq32/00000.h5").write_bytes(b"damaged")
+    (card.parent / "seq32/held_out.h5").write_bytes(b"damaged")
+    started = [
+        verify_in_background(card, read_card(card), 32, rank=rank, world_size=world_size) for rank in range(world_size)
+    ]
+    found = [problem for one in started if (problem := one.finish())]
+    assert len(found) == (1 if world_size in (1, 2) else 2)  # a rank stops at its first
 
 
 def test_files_with_the_right_digests_are_verified_silently(card: Path, caplog: pytest.LogCaptureFixture) -> None:

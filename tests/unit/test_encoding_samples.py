@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from sample_leak import leak
 
 from bertline.console import BertlineError
-from bertline.encoding.ranges import concatenated_ranges
+from bertline.encoding.ranges import concatenated_ranges, offsets_of, offsets_of_blocks
 from bertline.encoding.samples import (
     PAIR_OBJECTIVES,
     Samples,
@@ -301,3 +302,10 @@ def test_ids_are_laid_out_with_cls_and_sep() -> None:
     assert ids.tolist() == [CLS, 10, 11, SEP, 13, SEP, CLS, 12, SEP]
     assert sample_lengths(table).tolist() == [6, 3]
     assert second_segment_starts(table).tolist() == [4, 0]
+
+
+@pytest.mark.parametrize("blocks", [[], [[]], [[3, 1], [], [], [2]], [[], [5]]])
+def test_offsets_of_blocks_are_those_of_the_whole(blocks: list[list[int]]) -> None:
+    """Also if a block is empty."""
+    found = np.concatenate(list(offsets_of_blocks(np.array(block, dtype=np.int64) for block in blocks)))
+    assert found.tolist() == offsets_of(np.array([*chain.from_iterable(blocks)], dtype=np.int64)).tolist()

@@ -249,6 +249,14 @@ def test_blocks_hold_the_whole_text_whatever_their_size(tmp_path: Path) -> None:
         assert joined.replace(" ", "") == text.replace(" ", "")
 
 
+def test_a_long_line_is_split_behind_a_letter_or_a_digit(tmp_path: Path) -> None:
+    """Not behind a mark, to which a tokenizer may join what follows."""
+    shard = write_shard(tmp_path / "0.txt.zst", [["yes, — no. 7 é — ; " * 20 + "end"]])
+    parts = [block for block, ends_line in read_text_blocks(shard, 40) if not ends_line]
+    assert len(parts) > 5
+    assert all(part[-2].isalnum() for part in parts)
+
+
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_a_line_longer_than_a_block_has_the_ids_of_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

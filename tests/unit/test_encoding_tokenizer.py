@@ -232,6 +232,8 @@ def test_a_sample_is_whole_lines_of_about_the_asked_size_from_all_shards(tmp_pat
     assert {line[0] for line in some} == {"0", "1", "2"}
     assert 7_500_000 < sum(len(line.encode()) + 1 for line in some) < 9_500_000
     assert sample(2, 9_000_000) != some
+    blocks = choose_sample(shards, bert_normalizer(True), seed=1, sample_bytes=9_000_000)
+    assert blocks == sorted(blocks)
     # A million bytes have some 1,200 lines, each with a number of its own.
     few = sample(1, 9_000_000, max_words=3000)
     assert set(few) < set(some)

@@ -89,6 +89,18 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_by_the_next_step(tmp_pa
         writer.check()
 
 
+def test_no_checkpoint_is_started_after_one_that_could_not_be_written(tmp_path):
+    def fail():
+        raise BertlineError("the disk is full")
+
+    writer = CheckpointWriter(tmp_path, keep=2, before=fail)
+    writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": 3})
+    with pytest.raises(BertlineError, match="the disk is full"):
+        writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": 6})
+    writer.close()
+    assert names(tmp_path) == []
+
+
 def test_a_trainer_that_lost_its_lock_while_it_wrote_changes_no_checkpoint(tmp_path):
     for step in (100, 150):
         save(tmp_path, step)
@@ -232,3 +244,11 @@ def test_a_trainer_that_fails_finishes_the_checkpoint_at_work_first(tmp_path):
         may_write.set()
         writer.close()
     assert find_checkpoint(tmp_path, "mine")[1]["step"] == 3
+
+
+def test_if_all_were_saved_after_skipped_batches_there_is_none_to_return_to(tmp_path):
+    """They are not damaged, which would be an error."""
+    state = {"fingerprint": "mine", "step": 3, "skipped_in_a_row": [3]}
+    path = save_checkpoint(tmp_path, weights={"weight": torch.zeros(3)}, optimizer={}, state=state, keep=2)
+    assert find_checkpoint(tmp_path, "mine", after_update=True) is None
+    assert find_checkpoint(tmp_path, "mine")[0] == path

@@ -78,6 +78,27 @@ def test_a_training_waits_for_all_that_share_its_gpu_and_nothing_starts_with_it(
     late.end()
 
 
+def test_a_training_that_waits_for_a_whole_gpu_holds_no_place_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two trainings that each hold a GPU of the other's would wait forever."""
+    (_, first), (_, second) = claim(NAMES[:1], tmp_path, 2), claim(NAMES[:1], tmp_path, 2)
+    first.release()
+    waits: list[float] = []
+
+    def use_the_first_place(seconds: float) -> None:
+        waits.append(seconds)
+        assert len(waits) == 1, "the first place is not free"
+        _, lock = claim(NAMES[:1], tmp_path, 1)
+        lock.release()
+        second.release()
+
+    monkeypatch.setattr("time.sleep", use_the_first_place)
+    for lock in claim_whole(NAMES[0], tmp_path, Group(0, 1, torch.device("cpu"))):
+        lock.release()
+    assert len(waits) == 1
+
+
 def test_a_training_that_waits_for_a_gpu_stops_on_request(tmp_path: Path) -> None:
     holder, asked = Holder(tmp_path, 1), StopSignal(0.0)
     assert holder.heard.recv() == 0

@@ -92,6 +92,29 @@ def test_ranks_weights_and_layouts_give_the_same_gradient(card, divided):
     torch.testing.assert_close(gradients_of(card, **divided), whole, rtol=1e-4, atol=1e-6)
 
 
+def test_every_rank_and_step_draws_other_random_numbers_and_again_the_same(card):
+    """Dropout of equal masks on all ranks would be that of a smaller batch."""
+    given = {**recipe(), "model": WITHOUT_DROPOUT}
+    data = open_training_data(card, 32, torch.device("cpu"))
+    model = make_model(given, data)
+
+    def numbers(rank):
+        accumulator = GradientAccumulator(model, data, given, Group(rank, 2, torch.device("cpu")), Layout(32, 4))
+        accumulator.seek(0)
+        found = []
+        for step in range(2):
+            accumulator.start_step(step)
+            found.append(torch.rand(4).tolist())
+            for _ in accumulator.micro_batches():
+                pass
+        accumulator.close()
+        return found
+
+    drawn = [*numbers(0), *numbers(1)]
+    assert len(set(map(tuple, drawn))) == 4
+    assert [*numbers(0), *numbers(1)] == drawn
+
+
 def test_a_rank_alone_has_the_same_gradients_in_one_buffer(card):
     """Steps as CUDA graphs need them: two, because a buffer that is not cleared shows in the second."""
     given = {**recipe(), "model": WITHOUT_DROPOUT}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import time
 from pathlib import Path
 
@@ -56,3 +57,15 @@ def test_training_does_not_import_tracking() -> None:
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
                 assert not [name for name in names if name.split(".")[0] == "mlflow" or "tracking" in name], path
+
+
+def test_points_are_on_the_disk_before_a_checkpoint_relies_on_them(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(os.fstat(descriptor)))
+    journal = Journal(tmp_path / "journal.jsonl", last_step=-1)
+    journal.append(1, {"train/loss": 1.0})
+    journal.make_durable()
+    there = (tmp_path / "journal.jsonl").stat()
+    assert (synced[-1].st_ino, synced[-1].st_size) == (there.st_ino, there.st_size)
+    assert there.st_size > 0
+    journal.close()

@@ -130,6 +130,19 @@ def test_every_sample_has_a_place_whatever_was_expected(lengths, expected, rows,
     assert sorted(seen) == list(range(len(lengths)))
 
 
+def test_packed_micro_batches_have_places_for_all_masks():
+    """Static masks may be many more than those of the samples that the shapes were chosen by."""
+    lengths = np.full(64, 32)
+    few, many = np.full(64, 1), np.full(64, 9)
+    reader = reader_of(lengths, few)
+    layout = fix_shapes(Layout(64, 8, packed=True), reader, MASKING, batch_of(reader, np.arange(64)), samples=64)
+    batch = batch_of(reader_of(lengths, many), np.arange(64))
+    parts = split(batch, layout)
+    assert sorted(sample for part in parts for sample in part.batch.samples.tolist()) == list(range(64))
+    for part in parts:
+        assert part.batch.masked_counts.sum() <= part.shape.predictions
+
+
 def test_packed_micro_batches_have_the_same_mixture_of_lengths():
     random = np.random.default_rng(2)
     reader = reader_of(documents(random, 512).astype(int))

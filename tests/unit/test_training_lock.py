@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -54,6 +55,21 @@ def test_a_trainer_that_waits_ends_when_it_is_asked_to_stop(tmp_path):
             signal.signal(number, handler)
     assert ended.value.code == 75
     first.check()
+
+
+def test_who_lost_the_lock_does_not_keep_that_of_another_alive(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock_module, "HEARTBEAT_SECONDS", 0.01)
+    before = set(threading.enumerate())
+    lock = TrainingLock(tmp_path)
+    assert lock.try_acquire() is None
+    [heart] = set(threading.enumerate()) - before
+    path = forge(tmp_path, token="another's")  # noqa: S106
+    os.utime(path, (1.0, 1.0))
+    heart.join(20)
+    ended = not heart.is_alive()
+    lock.release()
+    assert ended
+    assert path.exists()
 
 
 def test_a_dead_owner_on_this_host_is_taken_over_at_once(tmp_path):

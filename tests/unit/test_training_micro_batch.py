@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic_dataset import recipe, write_dataset
+from synthetic_dataset import MODEL, recipe, write_dataset
 from training_processes import Trainer, journal, train
 
 from bertline.files import sha256_of_file
+from bertline.training import micro_batch
+from bertline.training.data.layouts import Layout
+from bertline.training.data.opening import open_training_data
+from bertline.training.distributed.process_group import Group
+from bertline.training.initial import make_model
 from bertline.training.micro_batch import fastest, largest, rows_of
 
 
@@ -94,3 +100,16 @@ def test_ranks_agree_and_another_number_of_them_finds_its_own(tmp_path):
     resumed = Trainer(recipe(), card, output, **options)
     assert resumed.finish() == 75
     assert resumed.log.read_text().count("found by trying") == 2
+
+
+def test_all_ranks_take_the_smallest_of_their_sizes(tmp_path, monkeypatch):
+    class WithASmallerOne(Group):
+        def all_reduce_max(self, value):
+            return max(value, -1)  # the other rank has found a single row
+
+    monkeypatch.setattr(micro_batch, "fastest", lambda *_, **__: 4)
+    data = open_training_data(write_dataset(tmp_path / "dataset"), 32, torch.device("cpu"))
+    given = {**recipe(), "model": MODEL}
+    group = WithASmallerOne(0, 1, torch.device("cpu"))
+    found = micro_batch.find_micro_batch_tokens(make_model(given, data), data, given, Layout(32, 1), group)
+    assert found == 32

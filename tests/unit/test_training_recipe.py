@@ -12,7 +12,7 @@ from synthetic_dataset import recipe
 from bertline.console import BertlineError
 from bertline.encoding.masking import Masking
 from bertline.training.recipe import parse_recipe
-from bertline.training.started import frozen_recipe
+from bertline.training.started import frozen_recipe, write_started
 
 
 def test_a_complete_recipe_is_accepted():
@@ -71,3 +71,13 @@ def test_the_frozen_recipe_describes_what_ran():
     assert frozen["world_size"] == 2
     assert isinstance(frozen["hardware"], str)
     assert frozen["hardware"]
+
+
+def test_the_jobs_of_another_recipe_are_not_those_of_this_one(tmp_path, monkeypatch):
+    """A folder that was copied to train something else keeps its earlier jobs out."""
+    monkeypatch.setenv("BERTLINE_JOB", "slurm 1")
+    assert write_started(tmp_path, recipe()) == ["slurm 1"]
+    monkeypatch.setenv("BERTLINE_JOB", "slurm 2")
+    assert write_started(tmp_path, recipe()) == ["slurm 1", "slurm 2"]
+    monkeypatch.setenv("BERTLINE_JOB", "slurm 3")
+    assert write_started(tmp_path, {**recipe(), "fingerprint": "f" * 16}) == ["slurm 3"]

@@ -83,6 +83,7 @@ def test_a_bad_combination_is_one_line_naming_the_key(changes, message):
         {"learning_rate_scaling": "sqrt", "base_batch_size": 256},
         {"schedule": "wsd", "schedule_steps": 40, "decay": 35},  # which the phase does not see the end of
         {"schedule_steps": 20},
+        {"warmup": 30},  # the rate is reached in the last step
         {"optimizer": "sgd", "kfac": {"method": "inverse"}},
         {"batch_size_warmup": {"from": 16, "steps": 30}},
         {"batch_size_warmup": {"from": 1, "steps": 0.5}},

@@ -217,18 +217,20 @@ def group(monkeypatch):
     torch.set_num_threads(threads)
 
 
-def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None):
-    """Train in this process; the last rank's gradient of every global batch in `poisoned` is not a number."""
+def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None, what="gradient", **options):
+    """Train in this process; the last rank's gradient, or loss, of every global batch in `poisoned` is not a number."""
     lock = TrainingLock(output / "checkpoints") if group.is_rank_zero else None
     assert lock is None or lock.try_acquire() is None
-    phase = Phase(recipe(steps=steps), card, output, group, lock, Options(checkpoint_every=5))
+    phase = Phase(recipe(steps=steps), card, output, group, lock, Options(checkpoint_every=5, **options))
     accumulator = phase.learner.accumulator
     reduce = accumulator.gradients.reduce
 
     def reduce_poisoned():
         if phase.progress.next_batch in poisoned and group.rank == group.world_size - 1:
-            for gradient in accumulator.gradients.tensors():
+            for gradient in accumulator.gradients.tensors() if what == "gradient" else ():
                 gradient.fill_(math.nan)
+            if what == "loss":
+                accumulator.gradients.add({"mlm_loss": math.nan})
         return reduce()
 
     accumulator.gradients.reduce = reduce_poisoned
@@ -291,15 +293,20 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_counted(group, card, tmp_p
     )
 
 
+def test_a_loss_that_is_not_finite_is_skipped_though_its_gradient_is(group, card, tmp_path):
+    phase = run_phase(group, card, tmp_path / "phase", poisoned={3}, steps=6, what="loss", log_every=1)
+    assert (phase.progress.step, phase.progress.skipped) == (6, 1)
+    assert all("train/mlm_loss" in point["metrics"] for point in journal(tmp_path / "phase")[1:])
+
+
 def test_many_in_a_row_return_to_the_last_checkpoint_and_continue_after_them(group, card, tmp_path, caplog):
     poisoned = set(range(12, 12 + MAX_SKIPPED_IN_A_ROW))
-    phase = run_phase(group, card, tmp_path / "phase", poisoned=poisoned)
+    phase = run_phase(group, card, tmp_path / "phase", poisoned=poisoned, log_every=1)
     assert "returning to step 10 and continuing after them" in caplog.text
     assert "samples of the last global batch: " in caplog.text
     # Steps 11 and 12 were taken back, so their two batches are passed over as well.
     assert (phase.progress.step, phase.progress.skipped) == (40, MAX_SKIPPED_IN_A_ROW + 2)
-    steps = [point["step"] for point in journal(tmp_path / "phase")]
-    assert steps == sorted(set(steps))
+    assert [point["step"] for point in journal(tmp_path / "phase")] == list(range(41))
 
 
 def test_what_a_stop_saves_among_skipped_batches_is_not_returned_to(group, card, tmp_path, caplog):

@@ -1,4 +1,4 @@
-"""Train a tokenizer, WordPiece or byte-level BPE, on a sample of the training shards.
+"""Train a tokenizer (WordPiece, byte-level BPE or Unigram) on a sample of the training shards.
 
 example:
   python workflow/scripts/train_tokenizer.py \\

@@ -35,7 +35,7 @@ Guard = subprocess.Popen[bytes]
 
 PROGRAM = [sys.executable, "-P", "-m", "wikiextractor.WikiExtractor"]
 PATIENCE_SECONDS = 300.0  # without a page in or a byte out; the longest page of a dump takes less than a minute
-STUCK = "it is still at work on one of the next pages; take `extractor: bertline`, which has no such page"
+STUCK = "it is still working on one of the next pages; use `extractor: bertline`, which does not have this problem"
 WAITING = "its processes wait for one that has ended, perhaps killed for lack of memory; give the job more memory"
 LOST_SHARE = 0.1  # of that time, if one of its processes has ended, as when the disk is full
 POLL_SECONDS = 1.0

@@ -105,9 +105,9 @@ def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) 
     Args:
         documents: a `.jsonl.zst`.
         ngrams: the output of `collect_ngrams`, which is held in memory: 12 bytes per sequence.
-        output: `sets`, the names of all evaluation sets; `documents`, the number of documents read; `overlaps`, for
-            each overlapping document its `document` (number in the part, from 0), `id`, and `shared` (set -> how many
-            of the document's sequences).
+        output: the JSON file to write. It contains `sets`, the names of all evaluation sets; `documents`, the number of
+            documents read; `overlaps`, for each overlapping document its `document` (number in the part, from 0), `id`,
+            and `shared` (set -> how many of the document's sequences).
     """
     try:
         with as_damage_error(str(ngrams)), np.load(ngrams, allow_pickle=False) as arrays:

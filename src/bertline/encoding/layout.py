@@ -349,7 +349,7 @@ def _faulty_samples(file: SampleFile, start: int, end: int) -> dict[str, np.ndar
         "has an id beyond the vocabulary": (
             np.maximum.reduceat(ids, offsets[:-1] - offsets[0]) >= attributes["vocab_size"]
         ),
-        "has a label without a second segment": (labels > has_second) | (labels > 1),
+        "has a label without a second segment": labels > has_second,
         f"does not fit pair objective {attributes['pair_objective']}": has_second
         != (attributes["pair_objective"] != "none"),
     }

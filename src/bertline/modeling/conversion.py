@@ -47,7 +47,7 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
         source: a folder with a TensorFlow checkpoint (`*.ckpt.index`), `bert_config.json` and `vocab.txt`, as Google
             released BERT; or with `pytorch_model.bin`, `config.json` and a tokenizer. Only tensors are read from the
             pickle: one that would run code is refused.
-        lowercase: whether vocab.txt is lowercase; None where another file in its folder specifies that.
+        lowercase: whether vocab.txt is lowercase; by default, what another file in its folder specifies.
 
     Raises BertlineError for a folder that contains neither, or whose files do not match.
     """

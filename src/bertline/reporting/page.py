@@ -188,7 +188,7 @@ class _Section:
         self.dataset_words = describe.describe_dataset(run.dataset.card) if run.dataset.card else ""
         self.unfinished = _unfinished(run)
         folder, current = paths.RUN.format(run=name), run.path.with_name(paths.RUN_RECORD)
-        is_current = not current.exists() or current.resolve() == run.path  # whose links are beside it
+        is_current = not current.exists() or current.resolve() == run.path  # whose links are next to it
         self.kept = [(kept, f"{folder}/{kept.name}/model" if is_current else str(kept.folder)) for kept in run.kept]
         self.recipes = _recipes(run)
         self.environment = _environment(run)

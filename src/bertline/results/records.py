@@ -228,7 +228,7 @@ def read_record(path: Path | str) -> Record:
 
     Raises BertlineError for a malformed file, and for names that cannot be those of files, as reports make them.
     """
-    path = Path(path).resolve()  # record.json beside the run's links is a link to it
+    path = Path(path).resolve()  # the record.json next to the run's links is a link to it
     with one_line_damage(path):
         content = _read_object(path, "run", "experiment", "fingerprint")
         if not all(isinstance(content[key], str) for key in ("run", "experiment", "fingerprint")):

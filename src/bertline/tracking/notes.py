@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # The note of what was sent is a tag of the MLflow run, so it is deleted with the run or the database.
 # MLflow's pages hide tags with the prefix `mlflow.`. The other name is that of earlier versions: such a tag stays, so
-# that their trackers know the run.
+# that their trackers recognise the run.
 SENT_TAG = "mlflow.bertline.sent"
 OLD_SENT_TAG = "bertline.sent"
 

@@ -42,7 +42,7 @@ def check_dataset(recipe: Mapping[str, Any], card_json: Path, card: Mapping[str,
 
 
 def check_tokenizer(recipe: Mapping[str, Any], tokenizer_json: Path) -> None:
-    """Raise BertlineError if a tokenizer is beside the card of another dataset than the recipe's."""
+    """Raise BertlineError if the dataset.json next to a tokenizer is not that of the recipe's dataset."""
     card_json = tokenizer_json.parent / paths.CARD
     if recipe.get("tokenizer") is None and card_json.exists():
         check_dataset(recipe, card_json, {"fingerprint": read_json(card_json).get("fingerprint")})
@@ -51,8 +51,8 @@ def check_tokenizer(recipe: Mapping[str, Any], tokenizer_json: Path) -> None:
 def check_initial_weights(recipe: Mapping[str, Any], folder: Path) -> None:
     """Raise BertlineError if the weights in `folder` are others than the recipe's `initial_weights`.
 
-    A phase is known by the recipe in its folder, an export by that of the folder around it, if it is still there; the
-    content of a folder of one's own by its digests, and that of fetched weights not at all.
+    A phase is identified by the recipe in its folder, and an export by that of the folder around it, if this still
+    exists. The content of a user's own folder is compared by its digests; that of fetched weights is not compared.
     """
     initial = recipe["initial_weights"]
     if "phase" in initial:
