@@ -36,7 +36,7 @@ from bertline.planning.corpora import expand
 from bertline.planning.machine import Machine, this_machine
 from bertline.planning.new_configuration import make_configuration
 from bertline.planning.own_encoding import advice_on_encoding
-from bertline.planning.own_files import Corpus
+from bertline.planning.own_files import Corpus, corpora_of
 from bertline.planning.own_table import describe_table
 from bertline.planning.own_text import OwnText, look_at
 from bertline.planning.proposal import (
@@ -184,6 +184,17 @@ def test_a_folder_becomes_a_corpus_for_each_kind_of_files(tmp_path: Path) -> Non
     }
     assert found.documents == 9
     assert found.not_read == {".jpg": 1}
+
+
+def test_linked_folders_are_read_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    for folder in ("elsewhere", "texts/own", "texts/.hidden"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.txt").write_text("one\n")
+    (tmp_path / "texts/linked").symlink_to(tmp_path / "elsewhere")
+    [corpus], _ = corpora_of([str(tmp_path / "texts")])
+    assert corpus.files == [tmp_path / "texts/linked/a.txt", tmp_path / "texts/own/a.txt"]
+    [pattern] = corpus.settings["paths"]
+    assert expand([], "paths", [pattern]) == corpus.files
 
 
 def test_paragraphs_are_the_documents_of_a_single_text(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -105,16 +104,12 @@ def corpora_of(given: Sequence[str]) -> tuple[list[Corpus], dict[str, int]]:
 
 
 def _files_in(path: Path) -> Iterator[Path]:
-    """Yield a file, or the files that `folder/**/*` matches: none whose path has a part that begins with a dot."""
+    """Yield a file, or those of a folder, found as the graph does: in linked folders, too, but in none with a dot."""
     if path.is_file():
         yield path
         return
-    for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            file = Path(folder, name)
-            if not name.startswith(".") and file.is_file():
-                yield file
+    found = glob.iglob(f"{glob.escape(path.as_posix())}/**/*", recursive=True)
+    yield from (file for file in map(Path, sorted(found)) if file.is_file())
 
 
 def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
