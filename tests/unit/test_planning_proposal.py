@@ -408,6 +408,24 @@ def test_a_given_language_and_encoding_are_taken(tmp_path: Path) -> None:
     assert found.corpora[0].settings["encoding"] == "latin-1"
 
 
+@pytest.mark.parametrize("notes", [400, 40_000])
+def test_the_language_is_that_of_most_characters_not_of_most_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: int
+) -> None:
+    """Neither many short documents nor a second kind of files, of which as much is read, have more weight."""
+    monkeypatch.setattr("bertline.planning.own_text.SAMPLE_CHARACTERS", 4_000_000)
+    monkeypatch.setattr("bertline.planning.own_text.KEPT_CHARACTERS", 1_000_000)
+    german = "Der alte Mann ging langsam über die Brücke und dachte an seine Kinder, die in der Stadt wohnten. "
+    for number in range(10):
+        (tmp_path / f"{number}.txt").write_text(notes * german)
+    with (tmp_path / "notes.jsonl").open("w") as file:
+        file.writelines(json.dumps({"text": f"{SENTENCES[number % 5]} {number}"}) + "\n" for number in range(notes))
+    found = look_at([str(tmp_path)], SCHEMA)
+    assert found.language == "de"
+    assert found.share == pytest.approx(0.93, abs=0.04)
+    assert sum(map(len, found.sample)) < 1_100_000
+
+
 def found_text(folder: Path, **changes: Any) -> OwnText:
     corpus = Corpus("texts", {"source": "files", "paths": [f"{folder}/*.txt"]}, [])
     whole = OwnText([corpus], 100, 10**7, 10**7, 1_700_000, "en", 1.0, {}, "LATIN", True, 80, ["text"], 1, {})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import tempfile
 import unicodedata
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,13 +33,13 @@ from bertline.settings.configuration import definition, fill_defaults
 
 # What is read at most, in all.
 SAMPLE_CHARACTERS, SAMPLE_FILES = 12_000_000, 400
-# A part of it, over all documents, for the language, the alphabet and the vocabulary.
-KEPT_CHARACTERS = 4_000_000
+# A part of it for the language, the alphabet and the vocabulary: of each corpus in proportion to its characters.
+KEPT_CHARACTERS, KEPT_OF_TEXT = 4_000_000, 200  # of all, and at least of a text
 ARTICLES, BYTES_OF_DUMP = 400, 10_000_000
 MIN_DOCUMENTS = 5  # of fewer, the graph holds out none
-# A language counts if its documents have this share of the characters.
+# A language counts if it has this share of the characters, by pieces at equal distances.
 CLEAR_SHARE = 0.6
-LANGUAGE_TEXTS = 300
+PIECES, CHARACTERS_OF_PIECE = 300, 1500
 COVERAGE = 0.9995  # of the characters, by an alphabet
 
 
@@ -95,19 +96,19 @@ def look_at(
     """
     encodings = parse_encodings(encoding)
     corpora, not_read = corpora_of(given)
-    texts: list[str] = []
+    texts: dict[str, list[str]] = {}
     for corpus in corpora:
         if encoding != "utf-8" and corpus.settings["source"] == "files":
             corpus.settings["encoding"] = encodings
         with advice_on_encoding(corpus.files, encodings):
             find_shape(corpus, encodings, column)
-            texts += _read(corpus, schema, SAMPLE_CHARACTERS // len(corpora))
+            texts[corpus.name] = _read(corpus, schema, SAMPLE_CHARACTERS // len(corpora))
     documents = sum(corpus.of_all(corpus.documents_read) for corpus in corpora)
     where = ", ".join(given)
     if documents < MIN_DOCUMENTS and (one := _divided_at_empty_lines(corpora)):
-        texts = _read(one, schema, SAMPLE_CHARACTERS)
+        texts = {one.name: _read(one, schema, SAMPLE_CHARACTERS)}
         documents = one.of_all(one.documents_read)
-    if not any(texts):
+    if not any(corpus.characters_read for corpus in corpora):
         raise BertlineError(f"{where}: the files have no text; give a folder with some, as TEXT=folder")
     if documents < MIN_DOCUMENTS:
         raise BertlineError(
@@ -116,7 +117,11 @@ def look_at(
         )
     characters = sum(corpus.of_all(corpus.characters_read) for corpus in corpora)
     text_bytes = sum(corpus.of_all(corpus.bytes_of_text_read) for corpus in corpora)
-    sample = _kept(texts)
+    # Of no corpus more can be kept than was read.
+    share = min(
+        KEPT_CHARACTERS / characters, *(c.characters_read / max(1, c.of_all(c.characters_read)) for c in corpora)
+    )
+    sample = [text for c in corpora for text in _kept(texts[c.name], round(share * c.of_all(c.characters_read)))]
     joined = "\n".join(sample)
     script, has_case, alphabet = _characters_of(joined)
     shares = {language: 1.0} if language else _languages_of(sample)
@@ -124,7 +129,7 @@ def look_at(
     if share < CLEAR_SHARE:
         seen = ", ".join(f"{name} {part:.0%}" for name, part in sorted(shares.items(), key=lambda pair: -pair[1])[:4])
         raise BertlineError(
-            f"{where}: no language is clear ({seen}, by characters of {min(len(sample), LANGUAGE_TEXTS)} documents); "
+            f"{where}: no language is clear ({seen}, by characters); "
             "give its ISO 639 code, as LANGUAGE=en, or the largest of several"
         )
     return OwnText(
@@ -140,7 +145,7 @@ def look_at(
         has_case=has_case,
         alphabet=alphabet,
         sample=sample,
-        different=len(set(filter(None, texts))),
+        different=len({text for of_corpus in texts.values() for text in of_corpus if text}),
         not_read=not_read,
     )
 
@@ -235,19 +240,26 @@ def _articles_of(file: Path, settings: Json) -> tuple[list[str], int]:
             return [json.loads(line)["text"] for line in documents], consumed
 
 
-def _kept(texts: Sequence[str]) -> list[str]:
-    """Return the texts' beginnings, which have at most about KEPT_CHARACTERS together."""
-    share = min(1.0, KEPT_CHARACTERS / max(1, sum(map(len, texts))))
-    return [text[: max(200, round(share * len(text)))] for text in texts if text]
+def _kept(texts: Sequence[str], at_most: int) -> list[str]:
+    """Return the beginnings of texts, which have about `at_most` characters together; of many short texts, some."""
+    texts = [text for text in texts if text]
+    texts = texts[:: max(1, len(texts) * KEPT_OF_TEXT // max(1, at_most))]
+    share = min(1.0, at_most / max(1, sum(map(len, texts))))
+    return [text[: max(KEPT_OF_TEXT, round(share * len(text)))] for text in texts]
 
 
 def _languages_of(texts: Sequence[str]) -> dict[str, float]:
-    """Return the languages of texts, and the share of the texts' characters in each."""
+    """Return the languages of texts, and the share of the texts' characters in each, the largest first."""
     identify = language_identifier()
-    characters: Counter[str] = Counter()
-    for text in texts[:: max(1, len(texts) // LANGUAGE_TEXTS)]:
-        characters[identify(text)[0]] += min(len(text), 2000)
-    return {language: count / characters.total() for language, count in characters.most_common()}
+    ends = list(accumulate(map(len, texts)))
+    pieces: Counter[str] = Counter()
+    for number in range(PIECES):
+        place = (2 * number + 1) * ends[-1] // (2 * PIECES)
+        index = bisect_right(ends, place)
+        text, start = texts[index], place - (ends[index] - len(texts[index]))
+        start = max(0, min(start, len(text) - CHARACTERS_OF_PIECE))
+        pieces[identify(text[start : start + CHARACTERS_OF_PIECE])[0]] += 1
+    return {language: count / PIECES for language, count in pieces.most_common()}
 
 
 def _characters_of(text: str) -> tuple[str, bool, int]:
