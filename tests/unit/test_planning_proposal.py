@@ -408,6 +408,14 @@ def test_a_given_language_and_encoding_are_taken(tmp_path: Path) -> None:
     assert found.corpora[0].settings["encoding"] == "latin-1"
 
 
+def test_files_without_text_make_the_sample_no_smaller(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number}.txt").write_text(f"The {number}th keeper of the lighthouse wrote a letter. " * 40)
+    alone = look_at([str(tmp_path)], SCHEMA)
+    (tmp_path / "empty.jsonl").write_text('{"text": " "}\n')
+    assert look_at([str(tmp_path)], SCHEMA).sample == alone.sample
+
+
 @pytest.mark.parametrize("notes", [400, 40_000])
 def test_the_language_is_that_of_most_characters_not_of_most_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: int
