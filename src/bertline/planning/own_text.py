@@ -242,7 +242,8 @@ def _articles_of(file: Path, settings: Json) -> tuple[list[str], int]:
 def _kept(texts: Sequence[str], at_most: int) -> list[str]:
     """Return the beginnings of texts, which have about `at_most` characters together; of many short texts, some."""
     texts = [text for text in texts if text]
-    texts = texts[:: max(1, len(texts) * KEPT_OF_TEXT // max(1, at_most))]
+    least = sum(min(len(text), KEPT_OF_TEXT) for text in texts)
+    texts = texts[:: max(1, least // max(1, at_most))]
     share = min(1.0, at_most / max(1, sum(map(len, texts))))
     return [text[: max(KEPT_OF_TEXT, round(share * len(text)))] for text in texts]
 
