@@ -52,6 +52,8 @@ class _Table:
 def describe_table(files: list[str], folder: Path) -> Json:
     """Describe a table for a configuration: its `name`, `settings`, and `reasons` for them.
 
+    The `rows` are their number, `characters` those of a row's texts in the mean.
+
     A single file is divided: DEV_SHARE of its rows, chosen by a hash of their content, become the dev set; but none of
     a class that training would then lack. Both are written as JSON Lines. No row is kept in memory.
 
@@ -92,7 +94,8 @@ def describe_table(files: list[str], folder: Path) -> Json:
         "texts": texts,
         "label": label,
     }
-    return {"name": name, "settings": settings, "reasons": reasons, "rows": count}
+    characters = sum(columns[text].length for text in texts) / count
+    return {"name": name, "settings": settings, "reasons": reasons, "rows": count, "characters": characters}
 
 
 def _look_at(file: str) -> tuple[dict[str, _Column], int]:
