@@ -670,6 +670,25 @@ def test_a_table_is_divided_and_described(tmp_path: Path) -> None:
     assert 15 < len(parts[1]) < 65
 
 
+def test_a_short_second_text_is_used_and_what_is_left_out_is_named(tmp_path: Path) -> None:
+    """A hypothesis of some words beside a long premise is a text; an address or a name of two words is none."""
+    path = tmp_path / "pairs.jsonl"
+
+    def described(**more: str) -> tuple[list[str], str]:
+        rows = [
+            {"premise": f"{text_of(n)} {n}", "author": f"Ann Lee {n % 60}", "url": f"https://example.org/{n}.html"}
+            | {"hypothesis": f"The wall is old, {n}", "label": "ab"[n % 2], **more}
+            for n in range(100)
+        ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        table = describe_table([str(path)], tmp_path / "out")
+        return table["settings"]["texts"], table["reasons"]["texts"]
+
+    assert described() == (["premise", "hypothesis"], "the columns of text")
+    more = {"note": "a third text of some words"}
+    assert described(**more) == (["premise"], "the columns of text; not used: hypothesis, note")
+
+
 def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:
     rows = [{"a": text_of(number), "b": text_of(number + 1), "score": number / 7} for number in range(100)]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
