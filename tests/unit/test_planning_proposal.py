@@ -174,6 +174,26 @@ def test_the_text_of_a_table_that_is_packed_very_well_is_found_in_many_rows(tmp_
     assert look_at([str(tmp_path)], SCHEMA).corpora[0].settings["text"] == "story"
 
 
+def test_tables_with_their_texts_in_other_columns_are_one_line_whatever_their_order(tmp_path: Path) -> None:
+    def write(name: str, column: str) -> None:
+        rows = ({"id": f"{name} {number}", column: text_of(number)} for number in range(9))
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    for names in (["a", "b", "c"], ["b", "c", "a"]):
+        write(f"{names[0]}.jsonl", "story")
+        write(f"{names[1]}.jsonl", "story")
+        write(f"{names[2]}.jsonl", "inhalt")
+        message = (
+            rf"{names[2]}\.jsonl has its text in the column 'inhalt', other tables in 'story'; give COLUMN= if all"
+        )
+        with pytest.raises(BertlineError, match=message):
+            look_at([str(tmp_path)], SCHEMA)
+    write("a.jsonl", "story")
+    (tmp_path / "empty.jsonl").touch()
+    assert look_at([str(tmp_path)], SCHEMA).corpora[0].reasons["text"] == "the column with the longest texts"
+    assert look_at([str(tmp_path)], SCHEMA, column="story").corpora[0].reasons["text"] == "the column of the text"
+
+
 def test_a_folder_becomes_a_corpus_for_each_kind_of_files(tmp_path: Path) -> None:
     write_texts(tmp_path / "in" / "deep")
     (tmp_path / "in" / "page.html").write_text(f"<html><body><p>{text_of(1)}</p></body></html>")
@@ -644,7 +664,9 @@ def test_sizes_are_those_of_the_recipes_at_their_own_sizes() -> None:
     assert default_seconds(10**12) == 86400
 
 
-@pytest.mark.parametrize(("time", "seconds"), [("15m", 900), ("2h", 7200), ("1d", 86400), ("1.5h", 5400)])
+@pytest.mark.parametrize(
+    ("time", "seconds"), [("15m", 900), ("10min", 600), ("2 h", 7200), ("2h", 7200), ("1d", 86400), ("1.5h", 5400)]
+)
 def test_times_have_a_unit(time: str, seconds: float) -> None:
     assert seconds_of(time) == seconds
 

@@ -41,7 +41,7 @@ CPU_MICRO_BATCH = 1024  # tokens: few fit a CPU's caches
 SECONDS_PER_JOB, SECONDS_PER_MEGABYTE, SECONDS_OF_VOCABULARY = 7.0, 0.5, 0.8
 SECONDS_OF_FINE_TUNINGS = 60.0  # of the six that a table gets, besides their steps
 VOCABULARY_MEGABYTES = 300  # that a vocabulary is trained on
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 class Network(NamedTuple):
@@ -143,7 +143,7 @@ class Proposal:
 
 def seconds_of(time: str) -> float:
     """Parse a time such as 15m, 2h or 1d. Raises BertlineError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", time)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|min|h|d)", time.replace(" ", ""))
     if not match or not float(match[1]):
         raise BertlineError(f"TIME={time}: give a number and s, m, h or d, such as 15m, 2h or 1d")
     return float(match[1]) * UNITS[match[2]]
