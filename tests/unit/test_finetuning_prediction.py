@@ -143,7 +143,9 @@ def test_a_model_without_a_head_for_a_task_is_one_line(finished: Path, tmp_path:
         load_finetuned(tmp_path / "nowhere")
     config = json.loads((finished / "cola/huggingface/config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForPreTraining"]}))
-    with pytest.raises(BertlineError, match="its architecture is BertForPreTraining, allowed are BertForSequenceClass"):
+    with pytest.raises(
+        BertlineError, match="is a pretrained model, without the head of a task; name the folder of a fine"
+    ):
         load_finetuned(tmp_path)
 
 

@@ -43,6 +43,7 @@ from bertline.planning.proposal import (
     BYTES_PER_WEIGHT,
     EPOCHS,
     NETWORKS,
+    REFERENCE,
     Amount,
     Network,
     Proposal,
@@ -171,6 +172,26 @@ def test_the_text_of_a_table_that_is_packed_very_well_is_found_in_many_rows(tmp_
     table = pyarrow.table({"key": [f"key {number}" for number in range(rows)], "story": stories})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet", compression="zstd", use_dictionary=False)
     assert look_at([str(tmp_path)], SCHEMA).corpora[0].settings["text"] == "story"
+
+
+def test_tables_with_their_texts_in_other_columns_are_one_line_whatever_their_order(tmp_path: Path) -> None:
+    def write(name: str, column: str) -> None:
+        rows = ({"id": f"{name} {number}", column: text_of(number)} for number in range(9))
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    for names in (["a", "b", "c"], ["b", "c", "a"]):
+        write(f"{names[0]}.jsonl", "story")
+        write(f"{names[1]}.jsonl", "story")
+        write(f"{names[2]}.jsonl", "inhalt")
+        message = (
+            rf"{names[2]}\.jsonl has its text in the column 'inhalt', other tables in 'story'; give COLUMN= if all"
+        )
+        with pytest.raises(BertlineError, match=message):
+            look_at([str(tmp_path)], SCHEMA)
+    write("a.jsonl", "story")
+    (tmp_path / "empty.jsonl").touch()
+    assert look_at([str(tmp_path)], SCHEMA).corpora[0].reasons["text"] == "the column with the longest texts"
+    assert look_at([str(tmp_path)], SCHEMA, column="story").corpora[0].reasons["text"] == "the column of the text"
 
 
 def test_a_folder_becomes_a_corpus_for_each_kind_of_files(tmp_path: Path) -> None:
@@ -544,9 +565,88 @@ def test_a_quarter_of_an_hour_of_two_cores_is_for_a_tiny_network_and_a_day_of_a_
     assert large.compiled
 
 
-def test_times_are_in_words() -> None:
-    given = {20: "20 seconds", 59: "1 minute", 240: "4 minutes", 6600: "110 minutes", 9000: "2.5 hours", 1e6: "12 days"}
-    assert {seconds: duration(seconds) for seconds in given} == given
+def test_of_the_networks_only_the_chosen_one_is_timed_also_with_a_table() -> None:
+    """Besides that whose speed predicts the others'. A trial of a large network takes minutes."""
+    timed = set()
+
+    def speed(network: Network, length: int, batch: int) -> float:
+        timed.add(network)
+        return simulated(1e11)(network, length, batch)
+
+    amount = Amount(10**7, 10**7, 2_500_000, 1000)
+    chosen = propose(amount, 4864, LAPTOP, seconds=900, speed=speed, fine_tuned_tokens=2e6)
+    assert timed == {REFERENCE, chosen.network}
+
+
+def test_training_compiles_also_when_the_network_is_chosen() -> None:
+    """Compiled, bert-mini is so fast that it sees 20 tokens for each weight in this time."""
+    weights = NETWORKS[2].weights
+    speed = simulated(1e11)
+    amount = Amount(10**8, 10**8, 25_000_000, 10**5)
+    seconds = 1.1 * 20 * weights / speed(NETWORKS[2], 128, 2048) / 1.25 + 600
+    assert propose(amount, 8000, LAPTOP, seconds=seconds, speed=speed).network == NETWORKS[2]
+    slow = replace(LAPTOP, has_compiler=False)
+    assert propose(amount, 8000, slow, seconds=seconds, speed=speed).network == NETWORKS[1]
+
+
+@pytest.mark.parametrize(("words", "rows", "is_long"), [(8, 8000, False), (90, 8000, True)])
+def test_the_time_of_fine_tuning_is_that_of_the_rows(tmp_path: Path, words: int, rows: int, is_long: bool) -> None:
+    """Short rows leave most of the time to pretraining; if the rows need more than the time, a line says so."""
+    texts = write_texts(tmp_path / "in", 40)
+    for number, path in enumerate(texts.iterdir()):
+        path.write_text(100 * text_of(number))
+    table = tmp_path / "t.csv"
+    table.write_text(
+        "text,label\n" + "".join(f"{number}{words * ' word'},{'ab'[number % 2]}\n" for number in range(rows))
+    )
+
+    def time_steps(network: Network, length: int, batch: int, vocab_size: int) -> dict[str, float]:
+        seconds = batch / (25_000 if network.hidden == 128 else 10_000)
+        return {"step_seconds": seconds, "busy_seconds": seconds, "tokens": batch}
+
+    made = make_configuration(
+        [str(texts)],
+        tmp_path / "own.yaml",
+        LAPTOP,
+        schema=ROOT / "config/config.schema.yaml",
+        models=ROOT / "config/models",
+        seconds=600,
+        language="en",
+        encoding="utf-8",
+        column=None,
+        table=[str(table)] * 2,
+        time_steps=time_steps,
+    )
+    lines = made.content.splitlines()
+    assert lines[2].startswith("# The given time, 10 minutes, is too short: everything but the training") is is_long
+    minutes = int(re.search(r"including (\d+) minutes of training", lines[1])[1])  # type: ignore[index]
+    assert minutes in ((2, 3) if is_long else (5, 6, 7))
+    tokens = re.search(r"bert-tiny: ([0-9.]+) tokens for each weight of its layers; the aim is 20", made.content)
+    assert tokens is not None
+    assert (float(tokens[1]) < 20) is is_long
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "10 seconds"),
+        (34, "30 seconds"),
+        (57, "1 minute"),
+        (7000, "117 minutes"),
+        (7200, "2.0 hours"),
+        (90000, "25 hours"),
+        (200000, "2.3 days"),
+    ],
+)
+def test_durations_in_words(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_the_size_of_a_text_without_spaces_is_in_characters(tmp_path: Path) -> None:
+    write_texts(tmp_path / "in")
+    chosen = proposed(10**7, LAPTOP, 1e11)
+    first = configuration("own", "own.yaml", found_text(tmp_path / "in", language="ja"), chosen, LAPTOP).splitlines()[0]
+    assert "about 10,000,000 characters, language ja" in first
 
 
 def test_little_memory_and_disk_are_one_line_each() -> None:
@@ -583,7 +683,9 @@ def test_sizes_are_those_of_the_recipes_at_their_own_sizes() -> None:
     assert default_seconds(10**12) == 86400
 
 
-@pytest.mark.parametrize(("time", "seconds"), [("15m", 900), ("2h", 7200), ("1d", 86400), ("1.5h", 5400)])
+@pytest.mark.parametrize(
+    ("time", "seconds"), [("15m", 900), ("10min", 600), ("2 h", 7200), ("2h", 7200), ("1d", 86400), ("1.5h", 5400)]
+)
 def test_times_have_a_unit(time: str, seconds: float) -> None:
     assert seconds_of(time) == seconds
 
@@ -607,6 +709,25 @@ def test_a_table_is_divided_and_described(tmp_path: Path) -> None:
     assert sum(map(len, parts)) == 200
     assert not set(parts[0]) & set(parts[1])
     assert 15 < len(parts[1]) < 65
+
+
+def test_a_short_second_text_is_used_and_what_is_left_out_is_named(tmp_path: Path) -> None:
+    """A hypothesis of some words beside a long premise is a text; an address or a name of two words is none."""
+    path = tmp_path / "pairs.jsonl"
+
+    def described(**more: str) -> tuple[list[str], str]:
+        rows = [
+            {"premise": f"{text_of(n)} {n}", "author": f"Ann Lee {n % 60}", "url": f"https://example.org/{n}.html"}
+            | {"hypothesis": f"The wall is old, {n}", "label": "ab"[n % 2], **more}
+            for n in range(100)
+        ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        table = describe_table([str(path)], tmp_path / "out")
+        return table["settings"]["texts"], table["reasons"]["texts"]
+
+    assert described() == (["premise", "hypothesis"], "the columns of text")
+    more = {"note": "a third text of some words"}
+    assert described(**more) == (["premise"], "the columns of text; not used: hypothesis, note")
 
 
 def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:

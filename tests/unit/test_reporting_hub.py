@@ -58,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = root / "results/runs/demo"
     write_link(run / "record.json", record)
     write_link(run / "export", root / "results/phases/phase2/huggingface")
-    write_text(run / "model-card.md", "---\nlibrary_name: transformers\n---\n\n# demo\n")
+    write_text(run / "model-card.md", "---\nlibrary_name: transformers\nlicense: mit\n---\n\n# demo\n")
     model = run / "glue/cola/model"
     model.mkdir(parents=True)
     head = architecture_of(config).task_network(config, "sequence", 2)
@@ -113,6 +113,13 @@ def test_a_dry_run_lists_files_and_revisions_and_sends_nothing(run: Path, server
     files = {row[1] for row in listed if row[0] == "main"}
     assert files == {"README.md", "config.json", "model.safetensors", *tokenizer}
     assert server.requests == []
+
+
+def test_a_dry_run_says_that_no_licence_is_named(run: Path, server: Hub) -> None:
+    assert "licence" not in describe_publication(find_publication("demo"), REPOSITORY, public=False)
+    assert "README.md names no licence. Set the run's model_card: {license: cc-by-4.0}" in describe_publication(
+        find_publication("demo", "glue/cola"), REPOSITORY, public=False
+    )
 
 
 @pytest.mark.slow

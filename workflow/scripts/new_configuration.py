@@ -5,6 +5,7 @@ example:
 """
 
 import tempfile
+from itertools import takewhile
 from pathlib import Path
 
 from bertline.command_line import run_command
@@ -76,7 +77,8 @@ def new_configuration(
         time_steps=time_steps,
     )
     write_text(output, made.content)
-    print("\n".join(line[2:] for line in made.content.splitlines()[:2]))
+    *found, _ = takewhile(lambda line: not line.startswith("#  "), made.content.splitlines())
+    print("\n".join(line.removeprefix("# ") for line in found))
     if made.not_read:
         others = ", ".join(f"{number} {suffix}" for suffix, number in made.not_read.items())
         print(f"Not read, because their names are not those of texts: {others}")

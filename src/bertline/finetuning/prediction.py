@@ -90,6 +90,11 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     heads: dict[str, Head] = {
         layout.layout.TASKS[head][0]: head for layout in ARCHITECTURES.values() for head in layout.layout.TASKS
     }
+    if made.endswith(("ForPreTraining", "ForMaskedLM")):
+        raise BertlineError(
+            f"{folder} is a pretrained model, without the head of a task; name the folder of a fine-tuned one, such as "
+            "results/runs/demo/glue/cola/model"
+        )
     if made not in heads:
         raise BertlineError(f"{path}: its architecture is {made or 'not given'}, allowed are {', '.join(heads)}")
     head = heads[made]

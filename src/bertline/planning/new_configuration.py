@@ -16,15 +16,15 @@ from bertline.files import Json
 from bertline.planning.machine import Machine
 from bertline.planning.own_table import describe_table
 from bertline.planning.own_text import MIN_DOCUMENTS, look_at
-from bertline.planning.proposal import BATCH, Amount, Network, default_seconds, propose, vocabulary_size
-from bertline.planning.proposal_file import configuration, tokenizer_settings
+from bertline.planning.proposal import Amount, Network, default_seconds, propose, vocabulary_size
+from bertline.planning.proposal_file import EPOCHS_OF_TABLE, SEEDS_OF_TABLE, configuration, tokenizer_settings
 from bertline.planning.resolve import make_plan
 from bertline.settings.configuration import load_schema, read_yaml
 
 logger = logging.getLogger(__name__)
 
 MIN_CHARACTERS = 10_000  # of text
-FINETUNING_TOKENS = 64  # of a row, about
+SPECIAL_TOKENS, MAX_TOKENS = 3, 128  # of a row of a table
 
 
 class NewConfiguration(NamedTuple):
@@ -96,18 +96,16 @@ def make_configuration(
         slowdown = max(slowdown, measured["step_seconds"] / measured["busy_seconds"])
         return float(measured["tokens"] / measured["busy_seconds"])
 
-    def finetuning_seconds(network: Network) -> float:
-        # Three seeds and three epochs, of this network and of one with random weights.
-        tokens = FINETUNING_TOKENS * 18 * described["rows"] if described else 0
-        return 60.0 + tokens / speed(network, 128, BATCH) if tokens else 0.0
-
+    row = min(MAX_TOKENS, SPECIAL_TOKENS + described["characters"] / per_token) if described else 0
+    rows = described["rows"] if described else 0
     chosen = propose(
         amount,
         vocab_size,
         machine,
         seconds=seconds or default_seconds(found.bytes),
         speed=speed,
-        more_seconds=finetuning_seconds,
+        # Of this network, and of one with random weights.
+        fine_tuned_tokens=2 * SEEDS_OF_TABLE * EPOCHS_OF_TABLE * rows * row,
     )
     content = configuration(name, str(output), found, chosen, machine, described)
     with tempfile.TemporaryDirectory() as folder:

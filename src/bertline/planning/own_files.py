@@ -37,7 +37,7 @@ from bertline.planning.own_encoding import refuse_nul
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 WET_SUFFIXES = (".warc.wet", ".warc.wet.gz")
-ROWS_TO_JUDGE = 50
+ROWS_TO_JUDGE, TABLES_TO_JUDGE = 50, 9
 # Columns that hold the text, in this order of preference; of a table without any, the longest one.
 TEXT_COLUMNS = ("text", "content", "body", "document", "article", "sentence")
 
@@ -146,21 +146,21 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
 
 def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
     """Set what the files need to be read: sentences that are divided already, the column of a table."""
-    file = corpus.files[len(corpus.files) // 2]
     if corpus.name == "tables":
-        columns, lengths = _columns_of(file, encoding)
-        if column is not None and column not in columns:
-            raise BertlineError(f"{file} has no column '{column}' but {', '.join(columns)}; give one, as COLUMN=text")
-        usual = next((name for name in TEXT_COLUMNS if name in columns), None)
-        longest = max(lengths, key=lambda name: lengths[name], default=None)
-        chosen = column or usual or longest
-        if chosen is None:
-            raise BertlineError(f"{file} has no column of text; give its name, as COLUMN=text")
-        if chosen != "text":
-            corpus.settings["text"] = chosen
-            corpus.reasons["text"] = (
-                "the column with the longest texts" if chosen == longest else "the column of the text"
-            )
+        found = {file: _column_of(file, encoding, column) for file in spread(corpus.files, TABLES_TO_JUDGE)}
+        chosen = {file: column for file, column in found.items() if column is not None}
+        if not chosen:
+            raise BertlineError(f"{next(iter(found))} has no column of text; give its name, as COLUMN=text")
+        name, reason = Counter(chosen.values()).most_common(1)[0][0]
+        for file, (other, _) in chosen.items():
+            if other != name:
+                raise BertlineError(
+                    f"{file} has its text in the column '{other}', other tables in '{name}'; give COLUMN= if all have "
+                    "one of the same name, otherwise write a corpus for each into the configuration by hand"
+                )
+        if name != "text":
+            corpus.settings["text"] = name
+            corpus.reasons["text"] = reason
         return
     if corpus.name not in ("texts", "archives"):
         return
@@ -179,6 +179,18 @@ def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
     elif 2 * split > judged:
         corpus.settings["sentences"] = "lines"
         corpus.reasons["sentences"] = "one sentence per line, an empty line between documents"
+
+
+def _column_of(file: Path, encoding: Encodings, column: str | None) -> tuple[str, str] | None:
+    """Return the column of a table that holds the text, and why it is taken; None without any."""
+    columns, lengths = _columns_of(file, encoding)
+    if columns and column is not None and column not in columns:
+        raise BertlineError(f"{file} has no column '{column}' but {', '.join(columns)}; give one, as COLUMN=text")
+    usual = next((name for name in TEXT_COLUMNS if name in columns), None)
+    chosen = column or usual or max(lengths, key=lambda name: lengths[name], default=None)
+    if not columns or chosen is None:
+        return None
+    return chosen, "the column of the text" if column or usual else "the column with the longest texts"
 
 
 def _first_lines(file: Path, encoding: Encodings) -> list[str]:

@@ -17,6 +17,7 @@ DEV_SHARE, MIN_ROWS = 0.2, 20
 LABELS = ("label", "labels", "class", "category", "target", "tag", "stars", "rating", "score", "sentiment")
 IDS = ("id", "index", "idx", "key")
 MAX_CLASSES = 50
+WORDS = 3  # of a short text, about
 
 
 @dataclass
@@ -24,11 +25,13 @@ class _Column:
     """What the cells of a column are."""
 
     length: int = 0  # of all texts together
+    spaces: int = 0
     numbers: int = 0
     values: set[int] = field(default_factory=set)  # hashes of the different ones, MAX_CLASSES + 1 at most
 
     def add(self, cell: Any) -> None:
         self.length += len(cell) if isinstance(cell, str) else 0
+        self.spaces += cell.count(" ") if isinstance(cell, str) else 0
         self.numbers += _is_number(cell)
         if len(self.values) <= MAX_CLASSES:
             self.values.add(hash(str(cell)))
@@ -52,6 +55,8 @@ class _Table:
 def describe_table(files: list[str], folder: Path) -> Json:
     """Describe a table for a configuration: its `name`, `settings`, and `reasons` for them.
 
+    The `rows` are their number, `characters` those of a row's texts in the mean.
+
     A single file is divided: DEV_SHARE of its rows, chosen by a hash of their content, become the dev set; but none of
     a class that training would then lack. Both are written as JSON Lines. No row is kept in memory.
 
@@ -68,7 +73,7 @@ def describe_table(files: list[str], folder: Path) -> Json:
         )
     columns, count = _look_at(files[0])
     label = _label_of(columns, count, files[0])
-    texts = _texts_of(columns, count, label, files[0])
+    texts, unused = _texts_of(columns, count, label, files[0])
     described = columns[label]
     is_number = len(described.values) > MAX_CLASSES and described.numbers == count
     if len(files) == 1 and count < MIN_ROWS:
@@ -77,7 +82,9 @@ def describe_table(files: list[str], folder: Path) -> Json:
     name = "".join(c if c.isascii() and c.isalnum() else "-" for c in Path(files[0]).name.partition(".")[0]).strip("-")
     name = name or "table"
     found = f"more than {MAX_CLASSES}" if len(described.values) > MAX_CLASSES else f"{len(described.values)}"
-    reasons = {"label": f"{found} different values", "texts": "the columns with the longest texts"}
+    reasons = {"label": f"{found} different values", "texts": "the columns of text"}
+    if unused:
+        reasons["texts"] += f"; not used: {', '.join(unused)}"
     train, dev = files[0], files[-1]
     if len(files) == 1:
         train, dev = (f"{folder.as_posix()}/{name}-{split}.jsonl" for split in ("train", "dev"))
@@ -92,7 +99,8 @@ def describe_table(files: list[str], folder: Path) -> Json:
         "texts": texts,
         "label": label,
     }
-    return {"name": name, "settings": settings, "reasons": reasons, "rows": count}
+    characters = sum(columns[text].length for text in texts) / count
+    return {"name": name, "settings": settings, "reasons": reasons, "rows": count, "characters": characters}
 
 
 def _look_at(file: str) -> tuple[dict[str, _Column], int]:
@@ -183,8 +191,12 @@ def _label_of(columns: dict[str, _Column], count: int, file: str) -> str:
     return min(few, key=lambda column: few[column])
 
 
-def _texts_of(columns: dict[str, _Column], count: int, label: str, file: str) -> list[str]:
-    """Return the columns of text: the longest, and a second one that is at least a third as long."""
+def _texts_of(columns: dict[str, _Column], count: int, label: str, file: str) -> tuple[list[str], list[str]]:
+    """Return one or two columns of text, and other columns of text, which cannot be used.
+
+    A column is text if it is at least a third as long as the longest, or if its cells have some words, as a short
+    hypothesis or question beside a long passage; names of persons, addresses and digests have none or two.
+    """
     lengths = {
         name: column.length / count
         for name, column in columns.items()
@@ -192,9 +204,11 @@ def _texts_of(columns: dict[str, _Column], count: int, label: str, file: str) ->
     }
     if not lengths:
         raise BertlineError(f"TABLE={file} has no column of texts besides '{label}'; add one")
-    longest = max(lengths.values())
-    chosen = [column for column, length in lengths.items() if 3 * length >= longest]
-    return chosen if len(chosen) <= 2 else [max(lengths, key=lambda column: lengths[column])]
+    longest = max(lengths, key=lambda column: lengths[column])
+    long = [column for column in lengths if 3 * lengths[column] >= lengths[longest]]
+    texts = [column for column in lengths if column in long or columns[column].spaces >= WORDS * count]
+    chosen = next((some for some in (texts, long) if len(some) <= 2), [longest])
+    return chosen, [column for column in texts if column not in chosen]
 
 
 def _is_number(value: Any) -> bool:

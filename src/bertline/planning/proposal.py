@@ -39,8 +39,9 @@ MAX_PROCESSES = 16
 CPU_MICRO_BATCH = 1024  # tokens: few fit a CPU's caches
 # Measured on one core of an AMD EPYC: jobs of the graph before and after training, and the stages from text to samples.
 SECONDS_PER_JOB, SECONDS_PER_MEGABYTE, SECONDS_OF_VOCABULARY = 7.0, 0.5, 0.8
+SECONDS_OF_FINE_TUNINGS = 60.0  # of the six that a table gets, besides their steps
 VOCABULARY_MEGABYTES = 300  # that a vocabulary is trained on
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 class Network(NamedTuple):
@@ -107,6 +108,7 @@ class Proposal:
 
     Attributes:
         processes, micro_batch_tokens: on this machine; None is auto.
+        wanted_seconds: the time that was given for everything.
         other_seconds: of everything but the training's steps.
         limit: why training is not longer: the time, or the text.
         epochs: how often the text is read.
@@ -122,6 +124,7 @@ class Proposal:
     processes: int
     micro_batch_tokens: int | None
     compiled: bool
+    wanted_seconds: float
     other_seconds: float
     limit: str
     epochs: float
@@ -140,7 +143,7 @@ class Proposal:
 
 def seconds_of(time: str) -> float:
     """Parse a time such as 15m, 2h or 1d. Raises BertlineError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", time)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|min|h|d)", time.replace(" ", ""))
     if not match or not float(match[1]):
         raise BertlineError(f"TIME={time}: give a number and s, m, h or d, such as 15m, 2h or 1d")
     return float(match[1]) * UNITS[match[2]]
@@ -194,7 +197,7 @@ def propose(
     *,
     seconds: float,
     speed: Callable[[Network, int, int], float],
-    more_seconds: Callable[[Network], float] = lambda network: 0.0,
+    fine_tuned_tokens: float = 0.0,
 ) -> Proposal:
     """Choose the sizes.
 
@@ -203,7 +206,7 @@ def propose(
         seconds: the time for everything.
         speed: tokens per second on this machine in training a network, not compiled, by the sequence length and the
             tokens of a global batch.
-        more_seconds: of what is done with the finished network.
+        fine_tuned_tokens: tokens of all steps of all fine-tunings, 0 without any.
 
     Raises BertlineError if memory or disk are too small for any network.
     """
@@ -221,15 +224,16 @@ def propose(
     )
     rate = speed(REFERENCE, 128, max(BATCH, reference_batch)) * REFERENCE.flops_per_token(vocab_size, 128)
     chosen = fitting[0]
-    for network in fitting:
-        left = _for_training(seconds, other + more_seconds(network))
-        seen = min(left * rate / network.flops_per_token(vocab_size, 128), EPOCHS * text.tokens)
+    for network in fitting:  # only the chosen one is timed: trials of large networks take minutes
+        expected = rate / network.flops_per_token(vocab_size, 128)
+        left = _for_training(seconds, other + _of_fine_tunings(fine_tuned_tokens, expected))
+        seen = min(left * _gain(left, machine) * expected, EPOCHS * text.tokens)
         if seen >= TOKENS_PER_PARAMETER * network.weights:
             chosen = network
-    other += more_seconds(chosen)
+    if fine_tuned_tokens:
+        other += _of_fine_tunings(fine_tuned_tokens, speed(chosen, 128, BATCH))
     left = _for_training(seconds, other)
-    compiled = left >= SECONDS_TO_COMPILE and (bool(machine.gpus) or machine.has_compiler)
-    gain = COMPILED_GAIN if compiled and not machine.gpus else 1.0
+    compiled, gain = _is_compiled(left, machine), _gain(left, machine)
     # Attention over 128 positions learns nothing for long in a small network, over 32 it soon does.
     lengths = ((32, 0.7), (128, 0.3)) if chosen.hidden <= REFERENCE.hidden else ((128, 0.9), (512, 0.1))
     expected = rate / chosen.flops_per_token(vocab_size, 128)
@@ -261,6 +265,7 @@ def propose(
         processes=processes_for(chosen, vocab_size, machine, batch),
         micro_batch_tokens=micro_batch_for(machine),
         compiled=compiled,
+        wanted_seconds=seconds,
         other_seconds=other + (60.0 * len(phases) if compiled else 0.0),
         limit="text" if tokens < left / per_token else "time",
         epochs=sum(phase.steps * phase.sequences * phase.sequence_length for phase in phases) / max(1, text.tokens),
@@ -270,6 +275,20 @@ def propose(
 
 def _for_training(seconds: float, other: float) -> float:
     return max(0.25 * seconds, seconds - other)
+
+
+def _of_fine_tunings(tokens: float, tokens_per_second: float) -> float:
+    return SECONDS_OF_FINE_TUNINGS + tokens / tokens_per_second if tokens else 0.0
+
+
+def _is_compiled(seconds: float, machine: Machine) -> bool:
+    """Return whether compiling pays for a training of so many seconds."""
+    return seconds >= SECONDS_TO_COMPILE and (bool(machine.gpus) or machine.has_compiler)
+
+
+def _gain(seconds: float, machine: Machine) -> float:
+    """Return by how many times compiling makes a training of so many seconds faster."""
+    return COMPILED_GAIN if _is_compiled(seconds, machine) and not machine.gpus else 1.0
 
 
 def _shards(text: Amount, machine: Machine) -> int:

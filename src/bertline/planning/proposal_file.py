@@ -17,6 +17,7 @@ NO_SPACES = {"zh", "wuu", "yue", "ja", "my", "km", "th", "lo", "bo", "dz"}
 NO_SENTENCE_MARKS = {"th", "lo"}
 SENTENCEX = {"ko"}  # there Punkt takes ends of verbs for abbreviations
 WIDTH = 64  # of a line before its comment
+SEEDS_OF_TABLE, EPOCHS_OF_TABLE = 3, 3
 
 
 def duration(seconds: float) -> str:
@@ -24,7 +25,7 @@ def duration(seconds: float) -> str:
     for unit, size in (("days", 86400), ("hours", 3600)):
         if seconds >= 1.95 * size:
             return f"{seconds / size:.{0 if seconds >= 9.5 * size else 1}f} {unit}"
-    return counted(round(seconds / 60), "minute") if seconds >= 57 else counted(round(seconds), "second")
+    return counted(round(seconds / 60), "minute") if seconds >= 55 else f"{max(1, round(seconds / 10))}0 seconds"
 
 
 def sentence_settings(language: str) -> tuple[Json, str]:
@@ -130,10 +131,17 @@ def configuration(
         table: a table to fine-tune on: its `name` and `settings`.
     """
     lines = _Lines()
-    found = f"{text.bytes / 1e6:,.1f} MB, {text.documents:,} documents, about {text.words:,} words"
+    has_words = text.language not in NO_SPACES
+    counted = f"{text.words:,} words" if has_words else f"{text.characters:,} characters"
+    found = f"{text.bytes / 1e6:,.1f} MB, {text.documents:,} documents, about {counted}"
     lines.comment(f"A BERT for your own text. Found: {found}, language {text.language} ({text.share:.0%} of a sample).")
     training = duration(sum(phase.seconds for phase in proposal.phases))
     lines.comment(f"Sized to {machine.device}: about {duration(proposal.seconds)}, including {training} of training.")
+    if proposal.seconds > 1.2 * proposal.wanted_seconds:
+        lines.comment(
+            f"The given time, {duration(proposal.wanted_seconds)}, is too short: everything but the training takes "
+            f"{duration(proposal.other_seconds)}."
+        )
     lines.comment(
         f"The {proposal.limit} limits the training. Change any value; `make plan` then shows what will run. Run it:"
     )
@@ -200,7 +208,8 @@ def _run(lines: _Lines, name: str, text: OwnText, proposal: Proposal, table: Jso
     lines.add(
         2,
         "model:",
-        why=f"{network.name}: the largest that sees {TOKENS_PER_PARAMETER} tokens for each weight of its layers",
+        why=f"{network.name}: {proposal.tokens / network.weights:,.1f} tokens for each weight of its layers; "
+        f"the aim is {TOKENS_PER_PARAMETER}",
     )
     model = network_of(network)
     for key, value in model.items():
@@ -220,8 +229,8 @@ def _run(lines: _Lines, name: str, text: OwnText, proposal: Proposal, table: Jso
     if table:
         rate = network.fine_tuning_rate
         tuning = {
-            "seeds": 3,
-            "epochs": 3,
+            "seeds": SEEDS_OF_TABLE,
+            "epochs": EPOCHS_OF_TABLE,
             "batch_size": 16,
             "learning_rate": rate,
             "random_weights": [rate],

@@ -13,6 +13,7 @@ tagged there; main is last. A tag that exists is never moved.
 from __future__ import annotations
 
 import logging
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -105,6 +106,12 @@ def describe_publication(publication: Publication, repository: str, *, public: b
     ]
     if publication.checkpoints and "step-0" not in publication.checkpoints:
         lines += ["", "There is no checkpoint of step 0: only a training with --keep-every writes it."]
+    if CARD in publication.files and not re.search(rb"^license:", _content(publication.files[CARD]), re.MULTILINE):
+        lines += [
+            "",
+            f"{CARD} names no licence. Set the run's model_card: {{license: cc-by-4.0}}, or another, and run snakemake "
+            "again: it only writes the card anew.",
+        ]
     return "\n".join(lines)
 
 
@@ -156,6 +163,10 @@ def publish(publication: Publication, repository: str, *, public: bool) -> str:
         commit = _commit(api, repository, publication.files, "main", message="Publish the model", parent=before)
     check(repository, commit)
     return f"{without_credentials(api.endpoint)}/{repository}/commit/{commit}"
+
+
+def _content(file: Path | bytes) -> bytes:
+    return file if isinstance(file, bytes) else file.read_bytes()
 
 
 def _checkpoints(record: Record) -> dict[str, tuple[Path, int]]:
