@@ -42,7 +42,7 @@ OUTPUT := $(if $(filter default file,$(origin OUTPUT)),$(OUTPUT),$(value OUTPUT)
 # Given to the shell as environment variables, "$$TEXT": nothing in them is a command, of the shell or of make. Without
 # quotes, after `set -f`, their words are several arguments. A ~ at the beginning, which zsh leaves to make, is your home.
 DATA := CONFIG SET PROFILE SITE PYTHON PORT TESTS TIMES SEED TEXT OUTPUT TIME LANGUAGE ENCODING COLUMN TABLE GPUS RUN REPO TASK \
-	RUNS FROM TO PROCESSES OPTIONS FOLLOW DATASET SQUAD VOCABULARY TEXTS MSMARCO TREEBANKS TORCH_OPTIONS TORCH_LOCK ENGINE TARGET \
+	RUNS FROM TO PROCESSES OPTIONS FOLLOW DATASET SQUAD VOCABULARY TEXTS MSMARCO TREEBANKS NVIDIA TORCH_OPTIONS TORCH_LOCK ENGINE TARGET \
 	BUILD_OPTIONS BERTLINE_TEST_DATA FORCE DELETE PUBLIC PUSH NAMES
 DATA := $(foreach name,$(DATA),$(if $(filter undefined,$(origin $(name))),,$(name)))
 $(foreach name,$(DATA),$(eval override $(name) := $$(subst ^begin^,,$$(subst ^begin^~/,$$(HOME)/,^begin^$$(value $(name))))))
@@ -60,7 +60,7 @@ export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-slow test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
-.PHONY: bench-padding bench-gpu bench-traffic bench-sentences bench-scale rehearse-gpu faults licences audit sbom lock
+.PHONY: bench-padding bench-gpu bench-traffic bench-sentences bench-scale bench-export rehearse-gpu faults licences audit sbom lock
 .PHONY: mine sweep curves plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
@@ -156,6 +156,9 @@ bench-sentences: $(READY) ## compare sentence splitters on treebanks: make bench
 
 bench-scale: $(READY) resources/sample/sample.json ## measure how the data steps grow with a corpus; BERTLINE_TEST_DATA=folder for real text
 	python bench/scale.py "$${BERTLINE_TEST_DATA:-resources/sample}"
+
+bench-export: $(READY) resources/sample/sample.json ## compare writing NVIDIA's layout with NVIDIA's encoder: make bench-export NVIDIA=folder
+	python bench/export.py "$${BERTLINE_TEST_DATA:-resources/sample}" --nvidia "$${NVIDIA:?is needed}"
 
 bench-train: $(READY) ## compare training with transformers: make bench-train DATASET=folder/dataset.json
 	python bench/train.py "$$DATASET"

@@ -50,6 +50,7 @@ ONE_ARGUMENT = {
     "VOCABULARY": "bench-features",
     "MSMARCO": "bench-ranking",
     "TREEBANKS": "bench-sentences",
+    "NVIDIA": "bench-export",
     "BERTLINE_TEST_DATA": "bench-data",
     "TARGET": "image",
     "TESTS": "test-slurm",
