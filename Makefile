@@ -200,7 +200,7 @@ plan: $(READY) ## show what would run, why, and which finished trainings it conc
 digests: $(READY) ## read the inputs of CONFIG once, for their checksums, as a first start does: for much text, in a job
 	@set -f; python workflow/scripts/digest_inputs.py --configfile $$CONFIG $(SETTINGS)
 
-targets: $(READY) ## list what can be asked for by name, with its state: make targets RUN=demo/glue; NAMES=yes lists names alone
+targets: $(READY) ## list what can be asked for by name, with its state, and the stages: make targets RUN=demo/glue; NAMES=yes lists names alone
 	@set -f; python workflow/scripts/list_targets.py --configfile $$CONFIG $(SETTINGS) $(if $(RUN),--run "$$RUN") $(if $(NAMES),--names)
 
 status: $(READY) ## show the progress of each run: step, speed, time left, last checkpoint, jobs

@@ -19,6 +19,7 @@ from bertline.planning.names import files_of_names
 from bertline.planning.plan import Plan
 from bertline.planning.resolve import plan_of_files
 from bertline.planning.target_states import target_states
+from bertline.planning.targets import STAGES
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +83,13 @@ def test_a_name_asks_for_the_files_of_the_folder_to_which_its_link_leads(planned
     assert f"results/finetunings/{run['finetunings']['glue/cola/seed1']}/metrics.json" in jobs
 
 
+def test_the_listed_stages_are_the_targets_of_the_workflow(planned: Path) -> None:
+    rules = re.findall(r"^rule (\w+):", (planned / "workflow/Snakefile").read_text(), re.MULTILINE)
+    assert list(STAGES) == rules
+    assert set(rules) < set(list_targets(planned, "--names"))
+    assert list_targets(planned)[-1] == f"Stages, of all runs: {', '.join(rules)}"
+
+
 def test_every_listed_name_can_be_requested(planned: Path) -> None:
     names = list_targets(planned, "--names")
     assert {f"{RUN}/{name}" for name in ("phase2", "export", "glue/cola/model", "corpora/wikipedia", "report")} <= set(
@@ -123,7 +131,7 @@ def test_names_work_with_forcerun_and_until(finished: Path) -> None:
     assert {"glue/cola/seed1", "dataset", "corpora/book"} <= {
         str(path.relative_to(finished / RUN)) for path in (finished / RUN).rglob("*") if path.is_symlink()
     }
-    listed = dict(line.split(maxsplit=1) for line in list_targets(finished)[2:])
+    listed = dict(line.split(maxsplit=1) for line in list_targets(finished)[2:-2])
     assert set(listed.values()) == {"finished"}
     (seed,) = [line for line in list_targets(finished, "--run", "first/glue/cola") if "seed1" in line]
     assert seed.split() == [f"{RUN}/glue/cola/seed1", "finished"]

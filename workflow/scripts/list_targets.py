@@ -14,6 +14,7 @@ from bertline.command_line import run_command
 from bertline.planning.names import names_of
 from bertline.planning.resolve import plan_of_files
 from bertline.planning.target_states import target_states
+from bertline.planning.targets import STAGES
 
 
 def list_targets(
@@ -23,18 +24,19 @@ def list_targets(
     run: str | None = None,
     names: bool = False,
 ) -> str:
-    """List names and their state.
+    """List names and their state, and the stages.
 
     Args:
         configfile: the configuration; a further file is merged over it.
         settings: replaced settings, PATH=VALUE.
         run: a run, or a name below one: what is in it one by one, such as seeds and shards.
-        names: print only the names, all of them, for the completion of a shell.
+        names: print only the names and stages, all of them, for the completion of a shell.
     """
     plan = plan_of_files(configfile, settings)
     if names:
-        return "\n".join(names_of(plan))
-    return tabulate(target_states(plan, run), headers=["name", "state"], disable_numparse=True)
+        return "\n".join([*names_of(plan), *STAGES])
+    table = tabulate(target_states(plan, run), headers=["name", "state"], disable_numparse=True)
+    return table if run else f"{table}\n\nStages, of all runs: {', '.join(STAGES)}"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,12 @@ from bertline.results import paths
 from bertline.results.kept import missing_models
 from bertline.tasks.glue import GLUE_TASKS
 
+# The rules of workflow/Snakefile, for all runs together, in the order of the graph.
+STAGES = (
+    *("all", "list_parts", "download", "corpus", "encode", "nvidia", "gpauloski", "pretrain", "finetune"),
+    *("predict", "features", "submission", "report"),
+)
+
 
 def everything(plan: Plan) -> list[str]:
     """List the results of all runs individually, so that deleted ones are made again."""
