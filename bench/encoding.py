@@ -78,6 +78,13 @@ class Inputs(NamedTuple):
     work: Path
 
 
+def find_inputs(folder: Path, work: Path) -> Inputs:
+    """Return the largest dump in a folder, its books and its vocabulary, which may be absent."""
+    dump = max(folder.rglob("*.bz2"), key=lambda path: path.stat().st_size)
+    books = sorted(path for path in folder.rglob("*.txt") if path.parent.name == "books")
+    return Inputs(dump, books, folder / "vocab/bert-base-uncased-vocab.txt", work)
+
+
 class Spent(NamedTuple):
     """Cost of a stage: seconds of processor time, peak memory in MB, bytes of files written."""
 
@@ -275,9 +282,7 @@ def main(folder: Path, *, rounds: int = 5) -> None:
 
 
 def measure(folder: Path, work: Path, rounds: int) -> None:
-    dump = max(folder.rglob("*.bz2"), key=lambda path: path.stat().st_size)
-    books = sorted(path for path in folder.rglob("*.txt") if path.parent.name == "books")
-    given = Inputs(dump, books, folder / "vocab/bert-base-uncased-vocab.txt", work)
+    given = find_inputs(folder, work)
     spent: dict[str, Spent] = {}
     short_bytes, short_documents = write_short_documents(given)
     for stage in STAGES:
@@ -287,7 +292,7 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
     text_bytes, tokens = size_of_shard(work / SHARD), open_samples(work / "seq128/00000.h5").attributes["text_tokens"]
     wiki_bytes, wiki_documents = size_of_shard(work / "wiki.txt.zst"), len(read_index(work / "wiki.index.npy"))
     documents = read_plan(work / PLAN)["documents"]
-    with bz2.open(dump) as xml:
+    with bz2.open(given.dump) as xml:
         xml_bytes = sum(map(len, iter(lambda: xml.read(1 << 20), b"")))
     rows, megabytes_per_second, core_hours = [], {}, 0.0
     for stage, (seconds, memory, written) in spent.items():
@@ -296,7 +301,7 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
         if stage == "dedup_short":
             size, count = short_bytes, short_documents
         scale = (
-            DUMP_BYTES / dump.stat().st_size
+            DUMP_BYTES / given.dump.stat().st_size
             if of_dump
             else DUMP_TEXT_BYTES / (short_bytes if stage == "dedup_short" else text_bytes)
         )

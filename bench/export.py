@@ -1,6 +1,6 @@
 """Measure the speed from text to NVIDIA's layout, on one core, and compare it with NVIDIA's own encoder.
 
-    python bench/export.py FOLDER --nvidia FOLDER
+    python bench/export.py FOLDER --nvidia FOLDER      # or: make bench-export NVIDIA=FOLDER
 
 The text is made from FOLDER as for bench/encoding.py. NVIDIA's folder contains two files of its repository
 DeepLearningExamples, PyTorch/LanguageModeling/BERT/create_pretraining_data.py and tokenization.py, of commit 2592d5a0
@@ -33,7 +33,7 @@ from pathlib import Path
 
 os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # read when tokenizers and torch are imported
 
-from encoding import LENGTHS, RECIPE, SHARD, Inputs, clean, extract, punkt, sentences, shards, take_vocabulary
+from encoding import LENGTHS, RECIPE, SHARD, clean, extract, find_inputs, punkt, sentences, shards, take_vocabulary
 from tabulate import tabulate
 
 from bertline.command_line import run_command
@@ -55,9 +55,7 @@ PACKAGES = ("h5py", "numpy", "tokenizers", "torch")
 
 def write_text(folder: Path, work: Path) -> None:
     """Write the shard, tokenizer.json, and both in the form of NVIDIA's inputs: text.txt and vocab.txt."""
-    dump = max(folder.rglob("*.bz2"), key=lambda path: path.stat().st_size)
-    books = sorted(path for path in folder.rglob("*.txt") if path.parent.name == "books")
-    given = Inputs(dump, books, folder / "vocab/bert-base-uncased-vocab.txt", work)
+    given = find_inputs(folder, work)
     for stage in (extract, clean, punkt, sentences, shards, take_vocabulary):
         stage(given)
     write_shard(work / paths.PLAN, HELD_OUT, work / paths.SHARD.format(shard=HELD_OUT))

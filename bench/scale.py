@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import psutil
-from encoding import LENGTHS, OF_FIXED_LENGTH, STAGES, Inputs, in_its_own_process, take_vocabulary
+from encoding import LENGTHS, OF_FIXED_LENGTH, STAGES, Inputs, find_inputs, in_its_own_process, take_vocabulary
 from tabulate import tabulate
 
 from bertline.command_line import run_command
@@ -124,9 +124,7 @@ def measure_growth(folder: Path) -> dict[tuple[str, int], tuple[float, float]]:
 
 def measure_stages(folder: Path, work: Path) -> tuple[Inputs, dict[str, tuple[float, float]], float]:
     """Return the inputs, the seconds and MB of each stage of bench/encoding.py, and the bytes of text."""
-    dump = max(folder.rglob("*.bz2"), key=lambda path: path.stat().st_size)
-    books = sorted(path for path in folder.rglob("*.txt") if path.parent.name == "books")
-    given = Inputs(dump, books, folder / "vocab/bert-base-uncased-vocab.txt", work)
+    given = find_inputs(folder, work)
     spent = {}
     for stage in STAGES:
         if stage == "dedup_short":
@@ -170,13 +168,18 @@ def measure_card(work: Path) -> CardCost:
 
 
 def row_of_card(cost: CardCost, text: float) -> list[str]:
-    """Extrapolate the card, given the bytes of text in each pair of encoded files."""
-    cells = []
-    for size in (WIKIPEDIA, TERABYTE):
-        files = len(LENGTHS) * size.text_bytes / JOB_BYTES
-        read = size.text_bytes / (text * cost.files / len(LENGTHS))
-        cells.append(duration(cost.opening / cost.files * files + cost.reading * read))
-    at_most = cost.peak + cost.of_open_file * (files - cost.files)
+    """Return the row of the card, extrapolated.
+
+    Args:
+        text: bytes of text in the encoded files of one shard.
+    """
+    encoded = text * cost.files / len(LENGTHS)
+    files = {size: len(LENGTHS) * size.text_bytes / JOB_BYTES for size in (WIKIPEDIA, TERABYTE)}
+    cells = [
+        duration(cost.opening * number / cost.files + cost.reading * size.text_bytes / encoded)
+        for size, number in files.items()
+    ]
+    at_most = cost.peak + cost.of_open_file * (files[TERABYTE] - cost.files)
     of = f"{cost.files} files, {cost.bytes / 1e9:.1f} GB"
     measured = f"{duration(cost.opening + cost.reading)}, {cost.peak:.0f} MB ({of})"
     return ["write_dataset_card, one job", measured, *cells, f"{at_most:,.0f} MB"]

@@ -118,7 +118,7 @@ def test_the_image_has_nothing_that_is_not_for_its_users(tmp_path: Path) -> None
     find / -xdev -type f -perm /6000 -print
     find /usr /bertline -xdev -not -user root -print
     ls /root /home /var/lib/apt/lists /var/cache/apt/archives/*.deb /bertline/.venv/bin/pip /usr/bin/gcc 2> /dev/null
-    grep -rlE "^machine .* password |BEGIN .*PRIVATE KEY" /etc /bertline --exclude-dir site-packages
+    grep -rlE "^machine [^ ]+( login .*| password .*)?\$|BEGIN .*PRIVATE KEY" /etc /bertline --exclude-dir site-packages
     ls /bertline/.venv/lib/python3*/site-packages | grep -xE "pytest|mypy|ruff|pip|hypothesis"
     """
     printed = engine.run(tmp_path / "data", "sh", "-c", f"({program}) 2> /dev/null; true")

@@ -5,7 +5,6 @@ example:
 """
 
 import tempfile
-from itertools import takewhile
 from pathlib import Path
 
 from bertline.command_line import run_command
@@ -77,8 +76,7 @@ def new_configuration(
         time_steps=time_steps,
     )
     write_text(output, made.content)
-    *found, _ = takewhile(lambda line: not line.startswith("#  "), made.content.splitlines())
-    print("\n".join(line.removeprefix("# ") for line in found))
+    print("\n".join(made.summary))
     if made.not_read:
         others = ", ".join(f"{number} {suffix}" for suffix, number in made.not_read.items())
         print(f"Not read, because their names are not those of texts: {others}")

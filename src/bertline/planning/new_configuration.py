@@ -17,7 +17,7 @@ from bertline.planning.machine import Machine
 from bertline.planning.own_table import describe_table
 from bertline.planning.own_text import MIN_DOCUMENTS, look_at
 from bertline.planning.proposal import Amount, Network, default_seconds, propose, vocabulary_size
-from bertline.planning.proposal_file import EPOCHS_OF_TABLE, SEEDS_OF_TABLE, configuration, tokenizer_settings
+from bertline.planning.proposal_file import EPOCHS_OF_TABLE, SEEDS_OF_TABLE, configuration, summary, tokenizer_settings
 from bertline.planning.resolve import make_plan
 from bertline.settings.configuration import load_schema, read_yaml
 
@@ -31,11 +31,13 @@ class NewConfiguration(NamedTuple):
     """A configuration as YAML, and what to report about it.
 
     Attributes:
+        summary: lines about what was found and chosen, also in the comments of `content`.
         not_read: number of files by suffix whose names are not those of texts.
         slowdown: by how many times other programs slow training down here, at least 1.
     """
 
     content: str
+    summary: Sequence[str]
     not_read: Mapping[str, int]
     slowdown: float
 
@@ -114,4 +116,4 @@ def make_configuration(
         plan = make_plan(read_yaml(draft), schema, models)
     if plan.problems:
         raise BertlineError(plan.problems[0])
-    return NewConfiguration(content, found.not_read, slowdown)
+    return NewConfiguration(content, summary(found, chosen, machine), found.not_read, slowdown)

@@ -119,8 +119,9 @@ def look_at(
     text_bytes = sum(corpus.of_all(corpus.bytes_of_text_read) for corpus in corpora)
     # Of no corpus more can be kept than was read.
     with_text = [corpus for corpus in corpora if corpus.characters_read]
-    share = min(KEPT_CHARACTERS / characters, *(c.characters_read / c.of_all(c.characters_read) for c in with_text))
-    sample = [text for c in with_text for text in _kept(texts[c.name], round(share * c.of_all(c.characters_read)))]
+    in_each = {corpus.name: corpus.of_all(corpus.characters_read) for corpus in with_text}
+    kept = min(KEPT_CHARACTERS / characters, *(c.characters_read / in_each[c.name] for c in with_text))
+    sample = [text for name, number in in_each.items() for text in _kept(texts[name], round(kept * number))]
     joined = "\n".join(sample)
     script, has_case, alphabet = _characters_of(joined)
     shares = {language: 1.0} if language else _languages_of(sample)

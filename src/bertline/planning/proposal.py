@@ -226,12 +226,12 @@ def propose(
     chosen = fitting[0]
     for network in fitting:  # only the chosen one is timed: trials of large networks take minutes
         expected = rate / network.flops_per_token(vocab_size, 128)
-        left = _for_training(seconds, other + _of_fine_tunings(fine_tuned_tokens, expected))
+        left = _for_training(seconds, other + _seconds_of_fine_tunings(fine_tuned_tokens, expected))
         seen = min(left * _gain(left, machine) * expected, EPOCHS * text.tokens)
         if seen >= TOKENS_PER_PARAMETER * network.weights:
             chosen = network
     if fine_tuned_tokens:
-        other += _of_fine_tunings(fine_tuned_tokens, speed(chosen, 128, BATCH))
+        other += _seconds_of_fine_tunings(fine_tuned_tokens, speed(chosen, 128, BATCH))
     left = _for_training(seconds, other)
     compiled, gain = _is_compiled(left, machine), _gain(left, machine)
     # Attention over 128 positions learns nothing for long in a small network, over 32 it soon does.
@@ -277,7 +277,7 @@ def _for_training(seconds: float, other: float) -> float:
     return max(0.25 * seconds, seconds - other)
 
 
-def _of_fine_tunings(tokens: float, tokens_per_second: float) -> float:
+def _seconds_of_fine_tunings(tokens: float, tokens_per_second: float) -> float:
     return SECONDS_OF_FINE_TUNINGS + tokens / tokens_per_second if tokens else 0.0
 
 

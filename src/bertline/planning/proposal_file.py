@@ -120,6 +120,24 @@ def phase_settings(network: Network, length: int, sequences: int, precision: str
     }
 
 
+def summary(text: OwnText, proposal: Proposal, machine: Machine) -> list[str]:
+    """Return lines about what was found, and what fits the machine and the time."""
+    has_words = text.language not in NO_SPACES
+    amount = f"{text.words:,} words" if has_words else f"{text.characters:,} characters"
+    found = f"{text.bytes / 1e6:,.1f} MB, {text.documents:,} documents, about {amount}"
+    training = duration(sum(phase.seconds for phase in proposal.phases))
+    lines = [
+        f"A BERT for your own text. Found: {found}, language {text.language} ({text.share:.0%} of a sample).",
+        f"Sized to {machine.device}: about {duration(proposal.seconds)}, including {training} of training.",
+    ]
+    if proposal.seconds > 1.2 * proposal.wanted_seconds:
+        lines.append(
+            f"The given time, {duration(proposal.wanted_seconds)}, is too short: everything but the training takes "
+            f"{duration(proposal.other_seconds)}."
+        )
+    return lines
+
+
 def configuration(
     name: str, path: str, text: OwnText, proposal: Proposal, machine: Machine, table: Json | None = None
 ) -> str:
@@ -131,17 +149,8 @@ def configuration(
         table: a table to fine-tune on: its `name` and `settings`.
     """
     lines = _Lines()
-    has_words = text.language not in NO_SPACES
-    counted = f"{text.words:,} words" if has_words else f"{text.characters:,} characters"
-    found = f"{text.bytes / 1e6:,.1f} MB, {text.documents:,} documents, about {counted}"
-    lines.comment(f"A BERT for your own text. Found: {found}, language {text.language} ({text.share:.0%} of a sample).")
-    training = duration(sum(phase.seconds for phase in proposal.phases))
-    lines.comment(f"Sized to {machine.device}: about {duration(proposal.seconds)}, including {training} of training.")
-    if proposal.seconds > 1.2 * proposal.wanted_seconds:
-        lines.comment(
-            f"The given time, {duration(proposal.wanted_seconds)}, is too short: everything but the training takes "
-            f"{duration(proposal.other_seconds)}."
-        )
+    for line in summary(text, proposal, machine):
+        lines.comment(line)
     lines.comment(
         f"The {proposal.limit} limits the training. Change any value; `make plan` then shows what will run. Run it:"
     )

@@ -13,7 +13,6 @@ tagged there; main is last. A tag that exists is never moved.
 from __future__ import annotations
 
 import logging
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id
@@ -106,7 +105,7 @@ def describe_publication(publication: Publication, repository: str, *, public: b
     ]
     if publication.checkpoints and "step-0" not in publication.checkpoints:
         lines += ["", "There is no checkpoint of step 0: only a training with --keep-every writes it."]
-    if CARD in publication.files and not re.search(rb"^license:", _content(publication.files[CARD]), re.MULTILINE):
+    if CARD in publication.files and not _names_licence(publication.files[CARD]):
         lines += [
             "",
             f"{CARD} names no licence. Set the run's model_card: {{license: cc-by-4.0}}, or another, and run snakemake "
@@ -165,8 +164,9 @@ def publish(publication: Publication, repository: str, *, public: bool) -> str:
     return f"{without_credentials(api.endpoint)}/{repository}/commit/{commit}"
 
 
-def _content(file: Path | bytes) -> bytes:
-    return file if isinstance(file, bytes) else file.read_bytes()
+def _names_licence(card: Path | bytes) -> bool:
+    content = card if isinstance(card, bytes) else card.read_bytes()
+    return ModelCard(content.decode(), ignore_metadata_errors=True).data.get("license") is not None
 
 
 def _checkpoints(record: Record) -> dict[str, tuple[Path, int]]:
