@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow.parquet import ParquetFile
 
+from bertline.arrays import NOT_AN_ARRAY
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents, tidy
 from bertline.corpus.ngrams import in_groups, ngram_hashes, ngram_hashes_of
@@ -112,7 +113,7 @@ def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) 
     try:
         with as_damage_error(str(ngrams)), np.load(ngrams, allow_pickle=False) as arrays:
             names, hashes, sets = arrays["names"].tolist(), arrays["hashes"], arrays["sets"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # an array alone; other arrays; a pickle
+    except (*NOT_AN_ARRAY, AttributeError) as error:  # an array alone; other arrays; a pickle
         raise BertlineError(f"{ngrams} is not the output of collect_ngrams ({error}); make it again") from None
     overlaps, number = [], 0
     shown = progress(read_documents(documents), description="overlap", unit="documents")
