@@ -8,14 +8,16 @@ operations and the speed of a GPU in site.yaml. Every estimate states its basis.
 from __future__ import annotations
 
 import csv
+import math
 import statistics
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.corpus.sources import listing_of, slices_of
 from bertline.encoding.tokenizer import load_tokenizer
-from bertline.files import Json, read_json
+from bertline.files import Json, one_line_damage, read_object
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
 from bertline.results import paths
@@ -114,13 +116,11 @@ def _core_hours(key: str, jobs: Json) -> tuple[float | None, str]:
 def _cpu_seconds(folder: Path) -> list[float]:
     seconds = []
     for path in folder.glob("*.tsv"):
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8", errors="replace") as file, suppress(csv.Error):
             for row in csv.DictReader(file, delimiter="\t"):
-                try:
+                with suppress(KeyError, TypeError, ValueError):  # NA for a job that was too short to measure
                     seconds.append(float(row["cpu_time"]))
-                except (KeyError, ValueError):
-                    continue  # Snakemake writes NA for a job that was too short to measure
-    return seconds
+    return [of_job for of_job in seconds if math.isfinite(of_job)]
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,8 @@ class _Speed:
 
 def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate:
     settings = phase["settings"]
-    finished = [
-        (path, read_json(path / paths.RECIPE)) for path in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
-    ]
-    alike = [(path, recipe) for path, recipe in finished if _is_alike(recipe, phase)]
+    finished = [(path, _recipe_of(path)) for path in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)]
+    alike = [(path, recipe) for path, recipe in finished if _is_alike(path, recipe, phase)]
     sizes = [size_of(path) for path, _ in alike]
     speed = _own_speed(folder, settings) or _recorded_speed(alike) or _computed_speed(plan, phase, site)
     hours = None
@@ -154,9 +152,17 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
     )
 
 
-def _is_alike(recipe: Json, phase: Json) -> bool:
-    same_settings = all(recipe["settings"][name] == phase["settings"][name] for name in SAME_SPEED)
-    return same_settings and all(recipe["model"].get(name) == value for name, value in phase["model"].items())
+def _recipe_of(folder: Path) -> Json:
+    path = folder / paths.RECIPE
+    recipe = read_object(path, "settings", "model", "hardware")
+    with one_line_damage(path):
+        return {**recipe, "world_size": int(recipe["world_size"]), "hardware": str(recipe["hardware"])}
+
+
+def _is_alike(folder: Path, recipe: Json, phase: Json) -> bool:
+    with one_line_damage(folder / paths.RECIPE):
+        same_settings = all(recipe["settings"][name] == phase["settings"][name] for name in SAME_SPEED)
+        return same_settings and all(recipe["model"].get(name) == value for name, value in phase["model"].items())
 
 
 def _own_speed(folder: Path, settings: Json) -> _Speed | None:
@@ -166,10 +172,11 @@ def _own_speed(folder: Path, settings: Json) -> _Speed | None:
     rate = _samples_per_second(folder / paths.STARTED_JOURNAL)
     if rate is None or not state.exists():
         return None
-    reproducibility = read_json(state).get("reproducibility")
+    reproducibility = read_object(state).get("reproducibility")
     if reproducibility is None:  # a checkpoint of another layout version
         return None
-    processes = reproducibility["world_size"]
+    with one_line_damage(state):
+        processes = int(reproducibility["world_size"])
     return _Speed(processes / rate, processes, f"its own journal, up to step {step} of {settings['steps']}")
 
 
@@ -197,8 +204,9 @@ def _samples_per_second(journal: Path) -> float | None:
     if not points:
         return None
     # Journals of older versions have only the speed of steps.
-    slower = statistics.fmean(point[key] / point.get(overall, point[key]) for point in points)
-    return statistics.median(point[key] for point in points) / slower
+    with one_line_damage(journal):
+        slower = statistics.fmean(point[key] / point.get(overall, point[key]) for point in points)
+        return statistics.median(point[key] for point in points) / slower
 
 
 def _computed_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None:
