@@ -5,30 +5,39 @@ A file without a digest may be damaged such that it is another valid one. `UNCHE
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from dump_server import serve_bytes
 from encoding_helpers import VOCABULARY, make_dataset
 from fault_counts import TIMES, drawing
 from finetuning_helpers import write_tokenizer
 from ranking_files import tokenized, write_files
 from roberta_folder import train_vocabulary
+from synthetic_runs import START, journal_line, write, write_journal, write_run
 from test_corpus_damage import mutate
 from test_input_damage import OTHERS, outcome, places_of, with_other
+from test_reporting_nsight import details, raw
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
+from bertline.corpus import download as download_module
 from bertline.corpus.documents import Document, write_documents
+from bertline.corpus.download import Expected, download
 from bertline.corpus.index import read_index, write_index
+from bertline.corpus.overlap import overlapping_documents, sum_up_overlap
 from bertline.corpus.signatures import SignatureFiles, write_signatures
+from bertline.corpus.wikimedia import download_part, list_parts
 from bertline.encoding.card import validate_dataset
 from bertline.encoding.tokenizer import (
     continuations,
@@ -40,10 +49,21 @@ from bertline.encoding.tokenizer import (
     segment_starts,
     separators_in_pair,
 )
-from bertline.files import write_json
+from bertline.files import read_json, write_json
 from bertline.finetuning.ranking.collection import Collection, open_collection
+from bertline.finetuning.submissions import choose_submissions
+from bertline.reporting.nsight import read_kernels, table_of, utilization
+from bertline.results.journal import read_journal, read_last_points
+from bertline.results.kept import decided_by_any, dev_score, kept_by_any, read_choice
+from bertline.results.records import read_record
+from bertline.tracking import sweeps
+from bertline.tracking.notes import SENT_TAG, can_continue, sent_before
+from bertline.tracking.store import read_entry
 from bertline.training.data.opening import open_training_data
 from bertline.training.data.verification import verify_in_background
+from bertline.training.given_files import check_initial_weights
+from bertline.training.initial import carried_over_position
+from bertline.training.journal import Journal
 
 MUTATIONS_OF_EACH_KIND = 40 * TIMES
 
@@ -115,7 +135,9 @@ def assert_damage_is_found(
         no_hang()
         path.write_bytes(content)
         found, message = read_or_refused(read)
-        assert not message or str(path.parent) in message, (number, message)
+        # A changed record refers to other files, which may be absent or of another kind.
+        named = path.name in message or path.parent.name in message or path.name.startswith("record-")
+        assert not message or named, (number, message)
         assert message or not checked or found == whole, (number, content[:2000])
         results[bool(message)] += 1
     path.write_bytes(before)
@@ -183,7 +205,104 @@ def tokenizer_config(folder: Path) -> Reader:
     return Reader(path, lambda: read_tokenizer(folder / "vocab.txt").encode("The Ríver 水").ids)
 
 
+def dump_status(folder: Path) -> Reader:
+    files = {f"x-20261101-pages-articles{n}.xml-p{n}p{n}.bz2": {"size": n, "sha1": f"{n:040x}"} for n in (1, 2)}
+    path = folder / "mirror/xwiki/20261101/dumpstatus.json"
+    write(path, {"version": "0.8", "jobs": {"articlesdump": {"status": "done", "files": files}}})
+    output = folder / "parts.json"
+    return Reader(path, lambda: (list_parts("xwiki", "20261101", [str(folder / "mirror")], output), read_json(output)))
+
+
+def listing(folder: Path) -> Reader:
+    (folder / "mirror").mkdir()
+    (folder / "mirror/x.bz2").write_bytes(b"pages")
+    described = {"file": "x.bz2", "size": 5, "sha1": hashlib.sha1(b"pages", usedforsecurity=False).hexdigest()}
+    path, output = folder / "parts.json", folder / "out.bz2"
+    write(path, {"wiki": "xwiki", "dump": "20261101", "parts": {"part-00000": {**described, "path": "x.bz2"}}})
+    return Reader(
+        path, lambda: (download_part(path, "part-00000", [str(folder / "mirror")], output), output.read_bytes())
+    )
+
+
+def choice(folder: Path) -> Reader:
+    path = Path("results/kept/one/choice.json").absolute()
+    write(path, {"best": "a" * 16, "kept": ["a" * 16], "scores": {"a" * 16: 81.25, "b" * 16: 80.0}})
+    return Reader(path, lambda: (read_choice("one"), sorted(kept_by_any()), sorted(decided_by_any())))
+
+
+def scores(folder: Path) -> Reader:
+    for path, content in (("metrics.json", {"scores": {"accuracy": 8.5}, "primary": "accuracy", "task": "cola"}),):
+        write(folder / "results/finetunings/x" / path, content)
+    (folder / "results/finetunings/x/submission").mkdir()
+    (folder / "results/finetunings/x/submission/CoLA.tsv").write_text("index\tprediction\n")
+    return Reader(
+        folder / "results/finetunings/x/metrics.json", lambda: (dev_score("x"), choose_submissions(["x"])), 20 * TIMES
+    )
+
+
+def overlaps(folder: Path) -> Reader:
+    path = folder / "part-00000.json"
+    found = [{"document": 1, "id": "x", "shared": {"cola": 2}}]
+    write(path, {"sets": ["cola"], "documents": 3, "overlaps": found})
+    return Reader(path, lambda: (sum_up_overlap({"news": [path]}), overlapping_documents(path)))
+
+
+def run(name: str) -> Callable[[Path], Reader]:
+    """A file of a run, read by the report."""
+
+    def make(folder: Path) -> Reader:
+        write_run(folder, tasks=("cola",), seeds=1, steps=20)
+        record = Path("results/runs/demo/record-0123456789abcdef.json")
+        return Reader((folder / name).resolve(), lambda: entries_of(record))
+
+    return make
+
+
+def entries_of(record: Path) -> str:
+    return repr(read_record(record)) + str(len(read_entry(record).children))
+
+
+def of_phase(read: Callable[[Path], Any]) -> Callable[[Path], Reader]:
+    """The recipe of a finished phase, read by the next one."""
+
+    def make(folder: Path) -> Reader:
+        path = folder / "results/phases/before/recipe.json"
+        before = {"fingerprint": "before", "dataset": "d", "seed": 1, "next_position": 64, "model": {}}
+        write(path, before | {"settings": {"sequence_length": 32, "optimizer": "lamb", "steps": 5}})
+        return Reader(path, lambda: read(path.parent))
+
+    return make
+
+
+NEXT = {
+    "fingerprint": "next",
+    "initial_weights": {"phase": "before"},
+    "dataset": "d",
+    "seed": 1,
+    "settings": {"carry_over": "everything", "sequence_length": 32},
+}
+
+
+def sweep(folder: Path) -> Reader:
+    rows = [{"micro_batch_size": 8, "processes": 1, "fits": True, "tokens_per_second": 900.0}]
+    content = {"name": "phase1", "started": 1, "finished": 2, "settings": {"a": 1}, "model": {"b": 2}, "seed": 1}
+    write(folder / "sweep.json", content | {"device": "cpu", "options": [], "experiment": "e", "micro_batches": rows,
+                                            "scaling": rows})  # fmt: skip
+    return Reader(folder / "sweep.json", lambda: repr(sweeps.entry_of(folder)))
+
+
 OBJECTS: dict[str, Callable[[Path], Reader]] = {
+    "dumpstatus.json": dump_status,
+    "parts.json": listing,
+    "choice.json": choice,
+    "metrics.json": scores,
+    "overlap.json": overlaps,
+    "record.json": run("results/runs/demo/record-0123456789abcdef.json"),
+    "recipe.json of a phase": run("results/phases/phase1/recipe.json"),
+    "metrics.json in a report": run("results/finetunings/cola-pretrained-0.0005-1/metrics.json"),
+    "recipe.json of the phase before": of_phase(lambda before: carried_over_position(NEXT, before)),
+    "recipe.json of initial weights": of_phase(lambda before: check_initial_weights(NEXT, before)),
+    "sweep.json": sweep,
     "dataset.json": dataset,
     "dataset.json, validated": partial(dataset, validate=True),
     "collection.json": collection("collection.json"),
@@ -263,6 +382,132 @@ def test_a_setting_of_a_vocabulary_that_is_no_truth_value_is_one_line(tmp_path: 
         return
     with pytest.raises(BertlineError, match=rf"tokenizer_config.json: {key}: given .*, allowed are true and false"):
         read()
+
+
+def nsight(page: Callable[[], str]) -> Callable[[Path], Reader]:
+    def make(folder: Path) -> Reader:
+        path = folder / "kernels.csv"
+        path.write_text(page())
+        return Reader(path, lambda: table_of(utilization(read_kernels(path))))
+
+    return make
+
+
+def journal(folder: Path) -> Reader:
+    path = folder / "metrics.jsonl"
+    write_journal(path, [journal_line(step, timestamp=START + step) for step in (10, 20, 30)])
+    return Reader(path, lambda: (read_journal(path, complete=True), read_last_points(path)))
+
+
+def resumed_journal(folder: Path) -> Reader:
+    path = folder / "journal.jsonl"
+    write_journal(path, [journal_line(step, timestamp=START + step) for step in (10, 20, 30)])
+    return Reader(path, lambda: (Journal(path, last_step=20).close(), path.read_bytes()))
+
+
+LINES: dict[str, Callable[[Path], Reader]] = {
+    "details of ncu": nsight(details),
+    "raw page of ncu": nsight(raw),
+    "metrics.jsonl": journal,
+    "journal.jsonl": resumed_journal,
+}
+# Damage that leaves a file of the format is not noticed: these have no digest.
+
+
+@pytest.mark.fault(row="inputs")
+@pytest.mark.parametrize("kind", LINES)
+def test_changed_bytes_of_lines_are_read_or_refused(
+    tmp_path: Path, kind: str, no_hang: Callable[[], None], record_property: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    reader, draw = LINES[kind](tmp_path), drawing(f"bytes of {kind}")
+    content = reader.path.read_bytes()
+    damaged = [mutate(content, draw) for _ in range(2 * MUTATIONS_OF_EACH_KIND)] + NO_JSON
+    damaged += [content.replace(b"1", one, 1) for one in (b"9" * 400, b"NaN", b"-1", b"1e999", b"[" * 100_000)]
+    assert_damage_is_found(reader, damaged, no_hang, least=0.1)
+    record_property("faults", len(damaged))
+
+
+def test_a_damaged_line_within_a_resumed_journal_is_named_and_a_truncated_end_is_removed(tmp_path: Path) -> None:
+    path, read, _ = resumed_journal(tmp_path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:2]) + lines[2][:20])
+    assert read()[1] == "".join(lines[:2]).encode()
+    for damaged in ("{", "1", lines[0].replace('"step": 10', '"step": 90')):
+        path.write_text("".join([damaged.rstrip("\n") + "\n", *lines[1:]]))
+        with pytest.raises(BertlineError, match=r"journal.jsonl line 1 is damaged.* points of step 20 follow it"):
+            read()
+        assert path.read_text().startswith(damaged[:5])
+
+
+ANSWERS = {
+    200: b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\nETag: "x"\r\nContent-Type: text/plain\r\n\r\n0123456789',
+    206: b'HTTP/1.1 206 Partial Content\r\nContent-Length: 6\r\nContent-Range: bytes 4-9/10\r\nETag: "x"\r\n\r\n456789',
+}
+ODD = (
+    b"",
+    b"-1",
+    b"1e3",
+    b"9" * 30,
+    b"0x10",
+    b"10, 10",
+    b"nan",
+    "\u0661\u0660".encode(),
+    b"*/10",
+    b"bytes 4-",
+    b"\xff",
+)
+
+
+@pytest.mark.fault(row="inputs")
+@pytest.mark.parametrize("status", ANSWERS)
+def test_changed_headers_of_an_answer_give_the_file_or_one_line(
+    tmp_path: Path, status: int, no_hang: Callable[[], None], record_property: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.setattr(download_module, "FIRST_WAIT_SECONDS", 0)
+    monkeypatch.setattr(download_module, "MAX_WAIT_SECONDS", 0)
+    monkeypatch.setattr(download_module, "ATTEMPTS", 2)
+    head, _, body = ANSWERS[status].partition(b"\r\n\r\n")
+    draw, output = drawing(f"headers of {status}"), tmp_path / "file.bin"
+    heads = [mutate(head, draw) for _ in range(MUTATIONS_OF_EACH_KIND)]
+    for line in head.split(b"\r\n")[1:]:
+        heads += [head.replace(line, line.partition(b": ")[0] + b": " + odd) for odd in ODD]
+        heads += [head.replace(line, line + b"\r\n" + line), head.replace(b"\r\n" + line, b"")]
+    expected = Expected(size=10, sha1=hashlib.sha1(b"0123456789", usedforsecurity=False).hexdigest())
+    for number, changed in enumerate(heads):
+        no_hang()
+        output.unlink(missing_ok=True)
+        (tmp_path / "file.bin.part").write_bytes(b"0123" if status == 206 else b"")
+        with serve_bytes(changed + b"\r\n\r\n" + body) as address:
+            message = outcome(partial(download, [f"{address}/file.bin"], output, expected))
+        assert not message or "file.bin" in message, (number, message)
+        assert bool(message) != output.exists(), (number, changed)
+        assert message or output.read_bytes() == b"0123456789", (number, changed)
+    record_property("faults", len(heads))
+
+
+@pytest.mark.fault(row="inputs")
+def test_a_changed_note_of_what_was_sent_is_read_or_one_line(
+    tmp_path: Path, record_property: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path, tasks=("cola",), seeds=1, steps=20)
+    entry = read_entry(Path("results/runs/demo/record-0123456789abcdef.json"))
+    path = tmp_path / "note.json"
+    note = {"points": 2, "digest": "0" * 16, "sending": [3, "1" * 16], "artifacts": {"a": "b"}, "dataset": "c"}
+    write(path, note)
+    draw = drawing("notes")
+    texts = with_other_values(path, draw, MUTATIONS_OF_EACH_KIND)
+    refused = 0
+    for content in texts:
+        tags = {SENT_TAG: content.decode("utf-8", "replace")}
+        run_of = SimpleNamespace(info=SimpleNamespace(run_id="7" * 32), data=SimpleNamespace(tags=tags, params={}))
+        message = outcome(lambda run_of=run_of: can_continue(run_of, entry) or sent_before(run_of))  # type: ignore[misc]
+        assert not message or (SENT_TAG in message and "7" * 32 in message)
+        refused += bool(message)
+    assert refused > len(texts) // 4
+    record_property("faults", len(texts))
 
 
 HEADERS = {
