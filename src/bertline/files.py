@@ -231,7 +231,7 @@ def _remembered_digests(path: Path) -> dict[str, list[Any]]:
     """Return the entries of the cache that have its form: size, modification time and digest."""
     try:
         cache = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
     entries = cache.items() if isinstance(cache, dict) else ()
     return {

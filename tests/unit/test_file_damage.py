@@ -24,6 +24,7 @@ from fault_counts import TIMES, drawing
 from finetuning_helpers import write_tokenizer
 from ranking_files import tokenized, write_files
 from roberta_folder import train_vocabulary
+from synthetic_dataset import recipe
 from synthetic_runs import START, journal_line, write, write_journal, write_run
 from test_corpus_damage import mutate
 from test_input_damage import OTHERS, outcome, places_of, with_other
@@ -64,6 +65,7 @@ from bertline.training.data.verification import verify_in_background
 from bertline.training.given_files import check_initial_weights
 from bertline.training.initial import carried_over_position
 from bertline.training.journal import Journal
+from bertline.training.recipe import read_recipe
 
 MUTATIONS_OF_EACH_KIND = 40 * TIMES
 
@@ -291,7 +293,13 @@ def sweep(folder: Path) -> Reader:
     return Reader(folder / "sweep.json", lambda: repr(sweeps.entry_of(folder)))
 
 
+def planned_recipe(folder: Path) -> Reader:
+    write(folder / "recipe.json", recipe())
+    return Reader(folder / "recipe.json", lambda: read_recipe(folder / "recipe.json"))
+
+
 OBJECTS: dict[str, Callable[[Path], Reader]] = {
+    "recipe.json of a planned phase": planned_recipe,
     "dumpstatus.json": dump_status,
     "parts.json": listing,
     "choice.json": choice,
