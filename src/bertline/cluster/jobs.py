@@ -144,9 +144,7 @@ def job_status(number: str) -> str:
         time.sleep(1)
         list(ended.parent.iterdir())  # refreshes NFS's cache
     written = ended.read_text(errors="replace").strip() if ended.exists() else ""
-    status = (
-        int(written) if re.fullmatch("[0-9]{1,3}", written) else STOPPED_FROM_OUTSIDE
-    )  # on a full disk: empty
+    status = int(written) if re.fullmatch("[0-9]{1,3}", written) else STOPPED_FROM_OUTSIDE  # on a full disk: empty
     if status == STOPPED_FROM_OUTSIDE:
         reasons = "walltime, memory, a dead node, or someone cancelled it"
         print(f"job {number} was ended from outside ({reasons}); its log is in {scheduler.logs}", file=sys.stderr)
