@@ -155,6 +155,7 @@ bench-sentences: $(READY) ## compare sentence splitters on treebanks: make bench
 	python bench/sentences.py "$${TREEBANKS:?is needed}"
 
 bench-scale: $(READY) resources/sample/sample.json ## measure how the data steps grow with a corpus; BERTLINE_TEST_DATA=folder for real text
+	python bench/dry_runs.py
 	python bench/scale.py "$${BERTLINE_TEST_DATA:-resources/sample}"
 
 bench-export: $(READY) resources/sample/sample.json ## compare writing NVIDIA's layout with NVIDIA's encoder: make bench-export NVIDIA=folder

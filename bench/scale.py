@@ -242,7 +242,7 @@ def further_rows(given: Inputs, text: float) -> list[list[str]]:
     Args:
         text: bytes of text in the documents.
     """
-    prepare(given)
+    cost_of(prepare, given)  # in another process: the peak memory of a new one begins at this one's
     rows = []
     for kind, stages in VOCABULARIES.items():
         costs = [cost_of(stage, given) for stage in stages]
