@@ -1,4 +1,4 @@
-"""The real files of the end-to-end test as a configuration: a mirror of dumps, books, vocabularies, tasks; and tags in CoNLL-2003's format."""
+"""The real files of the end-to-end test as a configuration: a mirror of dumps, books, vocabularies, tasks, tags."""
 
 from __future__ import annotations
 
