@@ -1,4 +1,4 @@
-"""The whole graph on real files: dumps of two languages, ten books, SQuAD, three tasks of GLUE, tags, Google's vocabulary."""
+"""The whole graph on real files: dumps of two languages, ten books, SQuAD, GLUE, tags, Google's vocabulary."""
 
 from __future__ import annotations
 
