@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Iterator
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Until all files are imported: it looks at everything again and again, and finds nothing.
+gc.disable()
 
 # Files that share a graph which takes more than a minute: one process runs them all.
 TOGETHER = {"tests/workflow/test_bad_input.py", "tests/workflow/test_reruns.py"}
@@ -55,6 +59,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         with open(file, "a", encoding="utf-8") as appended:
             appended.write(json.dumps(line) + "\n")
     return report
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage of the tests alone from now on."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
