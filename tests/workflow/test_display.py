@@ -19,7 +19,7 @@ import yaml
 from snakemake_runs import SMALL_CONFIG, copy_workflow
 
 pytestmark = pytest.mark.slow
-STEPS = 900  # so many that Ctrl-C comes before the end, also on a busy machine
+STEPS = 600  # so many that Ctrl-C comes before the end, also on a busy machine
 WEIGHTS = "results/phases/*/model.safetensors"
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
