@@ -136,7 +136,7 @@ lock: $(TOOLS)/ready ## write envs/lock and envs/bertline.yaml anew, from pyproj
 	python envs/generate.py
 
 e2e: $(READY) ## run the whole graph on real files: BERTLINE_TEST_DATA=folder make e2e
-	pytest tests/e2e
+	PYTEST_ADDOPTS="$$TESTS" pytest tests/e2e
 
 test-services: $(READY) ## test MLflow behind a server and on PostgreSQL, the report in a browser (Debian: postgresql chromium npm)
 	pytest tests/services
