@@ -13,6 +13,8 @@ import pytest
 
 # Files that share a graph which takes more than a minute: one process runs them all.
 TOGETHER = {"tests/workflow/test_bad_input.py", "tests/workflow/test_reruns.py"}
+# Files of a minute or more that the alphabet has near its end: one process would run them when the others have ended.
+EARLY = {"test_training_fsdp.py", "test_training_survival.py"}
 
 
 @pytest.fixture(scope="session")
@@ -72,4 +74,4 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put files with slow tests first, so that no single process runs one of them at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (item.path.name not in EARLY, item.path not in slow))
