@@ -144,7 +144,7 @@ def configuration(test_data: Path, mirror: Path) -> dict:
             "latgalian": {
                 "dataset": "latgalian",
                 "model": model,
-                "phases": {"phase1": {**phase1, "steps": 40}},
+                "phases": {"phase1": {**phase1, "steps": 10}},
             },
         },
     }
