@@ -57,8 +57,10 @@ def test_losses_and_outputs_do_not_depend_on_the_number_of_processes(
     recipe = recipe_for(task, write(tmp_path / "data.tsv"), model=NO_DROPOUT, batch_size=9, epochs=2) | more
     ways: dict[str, Json] = {
         "one": {},
+        "two": {"ranks": 2},
         "four": {"ranks": 4},
-        "unlike": {"ranks": 2, "load_balancing": "3,1", "micro_batch_tokens": 32},
+        "unlike": {"ranks": 2, "load_balancing": "3,1"},
+        "accumulated": {"ranks": 2, "micro_batch_tokens": 32},
         "again": {"activation_checkpointing": True, "micro_batch_tokens": 1},
     }
     made = {name: finished(recipe, tokenizer, tmp_path / name, **options) for name, options in ways.items()}
