@@ -93,14 +93,15 @@ demo: $(READY) resources/sample/sample.json ## run the whole graph on a generate
 resources/sample/sample.json: $(READY)
 	python workflow/scripts/make_demo_data.py --output resources/sample --seed 1
 
-# One process for each core.
-PARALLEL := OMP_NUM_THREADS=1 pytest --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 25
+PARALLEL := OMP_NUM_THREADS=1 pytest --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 25
 
 test: $(READY) ## run the tests that take seconds: minutes on two cores
-	$(PARALLEL) tests/workflow tests/unit -m "not slow and not alone"
+	$(PARALLEL) --numprocesses logical tests/workflow tests/unit -m "not slow and not alone"
 
+# More processes than cores: these tests wait for schedulers, terminals, signals and hosts.
 test-slow: $(READY) ## run the tests of whole graphs, of kills, of large files: longer than all of `make test`
-	$(PARALLEL) $$(grep -l "mark\.slow" tests/workflow/*.py tests/unit/*.py) -m "slow and not alone"
+	$(PARALLEL) --numprocesses "$$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))" \
+		$$(grep -l "mark\.slow" tests/workflow/*.py tests/unit/*.py) -m "slow and not alone"
 	pytest $$(grep -l "mark\.alone" tests/unit/*.py) -m alone
 
 test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)
@@ -135,7 +136,7 @@ lock: $(TOOLS)/ready ## write envs/lock and envs/bertline.yaml anew, from pyproj
 	python envs/generate.py
 
 e2e: $(READY) ## run the whole graph on real files: BERTLINE_TEST_DATA=folder make e2e
-	pytest tests/e2e
+	PYTEST_ADDOPTS="$$TESTS" pytest tests/e2e
 
 test-services: $(READY) ## test MLflow behind a server and on PostgreSQL, the report in a browser (Debian: postgresql chromium npm)
 	pytest tests/services
