@@ -55,7 +55,7 @@ def test_sizes_are_in_the_summary_on_the_terminal(record: Path) -> None:
     lines = summary([record]).splitlines()
     assert [line.split()[3] for line in lines if line.startswith("SQuAD 1.1 F1")] == ["1,234"]
     assert [line.split()[3] for line in lines if line.startswith("CoLA Matthews")] == ["1,234"]
-    assert "examples: of the development set." in " ".join(lines)
+    assert "dev set: its number of examples." in " ".join(lines)
 
 
 def test_sizes_are_in_every_table_and_figure_of_the_report(record: Path) -> None:

@@ -51,12 +51,12 @@ def _run_block(run: Record) -> str:
     if rows:
         baselines = shown_baselines(rows)
         titles = [title.replace(" ", "\n", 1) for title in baselines.values()]
-        headers = ["task", "examples", "pretrained", "random weights", *titles, "margin", "over\nseeds"]
+        headers = ["task", "dev\nset", "pretrained", "random weights", *titles, "margin", "over\nseeds"]
         blocks.append(_table(headers, [_score_row(row, baselines) for row in rows]))
         blocks.append(
-            "Percent, median (worst..best seed). examples: of the development set. random weights: the same network,\n"
-            "never pretrained, at the better of its learning rates. margin: between the medians. over seeds: the\n"
-            "wider of the two ranges."
+            "Percent, median (worst..best seed). dev set: its number of examples. random weights: the same network,\n"
+            "never pretrained, at the better of its learning rates. margin: between the medians. over seeds: the wider\n"
+            "of the two ranges."
         )
     models = [
         f"  {paths.RUN.format(run=run.name)}/{kept.name}/model"
