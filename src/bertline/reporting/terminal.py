@@ -55,8 +55,8 @@ def _run_block(run: Record) -> str:
         blocks.append(_table(headers, [_score_row(row, baselines) for row in rows]))
         blocks.append(
             "Percent, median (worst..best seed). dev set: its number of examples. random weights: the same network,\n"
-            "never pretrained, at the better of its learning rates. margin: between the medians. over seeds: the wider\n"
-            "of the two ranges."
+            "never pretrained, at the better of its learning rates. margin: between the medians. over seeds: the\n"
+            "wider of the two ranges."
         )
     models = [
         f"  {paths.RUN.format(run=run.name)}/{kept.name}/model"
