@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import stat
+import subprocess
 import sys
 from copy import deepcopy
 from dataclasses import replace
@@ -14,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from test_cluster_jobs import PBS, PHASE
 
 from bertline.cluster import jobs
-from bertline.console import BertlineError, without_credentials
+from bertline.console import MAX_MESSAGE_LENGTH, BertlineError, without_credentials
+from bertline.finetuning.tables import read_examples
 from bertline.settings.configuration import load
+from bertline.tasks.registry import TASKS
 from bertline.training.distributed.claims import claim, private_folder
 
 ROOT = Path(__file__).parents[2]
@@ -131,6 +135,31 @@ def test_an_address_without_a_password_may_be_in_a_description(text: str) -> Non
     changed = deepcopy(SMALL_CONFIG)
     changed["runs"]["first"]["description"] = text
     load(changed, ROOT / "config/config.schema.yaml")
+
+
+@pytest.mark.parametrize("script", ["track", "log_model", "sweep"])
+def test_the_help_of_a_command_does_not_show_the_address_of_the_server(script: str) -> None:
+    environment = os.environ | {"MLFLOW_TRACKING_URI": "https://me:hidden@host"}
+    command = [sys.executable, ROOT / f"workflow/scripts/{script}.py", "--help"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "MLFLOW_TRACKING_URI" in done.stdout
+    assert "hidden" not in done.stdout + done.stderr
+
+
+def test_the_demo_says_that_its_data_is_generated_and_its_recipe_tuned_on_its_development_sets() -> None:
+    """Its report and model card begin with this description."""
+    description = yaml.safe_load((ROOT / "config/demo.yaml").read_text())["runs"]["demo"]["description"]
+    assert "text and tasks are generated" in description
+    assert "recipe was tuned on these development sets" in description
+    assert "nothing about a real language" in description
+
+
+def test_a_label_of_a_megabyte_is_not_printed_whole(tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("a\t" + "x" * 10**6 + "\tb\tc\n")
+    with pytest.raises(BertlineError) as caught:
+        read_examples(tmp_path / "dev.tsv", TASKS["cola"])
+    assert len(str(caught.value)) <= MAX_MESSAGE_LENGTH
+    assert "dev.tsv" in str(caught.value)
 
 
 def test_no_module_changes_the_umask_of_its_process() -> None:
