@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import statistics
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,7 +105,7 @@ def _core_hours(key: str, jobs: Json) -> tuple[float | None, str]:
     and the basis in words."""
     hours, recorded = 0.0, 0
     for rule, count in jobs.items():
-        seconds = _cpu_seconds(Path("benchmarks", rule, key))
+        seconds = recorded_seconds(Path("benchmarks", rule, key).glob("*.tsv"), "cpu_time")
         if count and not seconds:
             return None, f"unknown: none of its {rule} jobs is finished"
         hours += count * statistics.median(seconds or [0]) / 3600
@@ -111,15 +113,15 @@ def _core_hours(key: str, jobs: Json) -> tuple[float | None, str]:
     return hours, f"{recorded} finished jobs of the same kind"
 
 
-def _cpu_seconds(folder: Path) -> list[float]:
+def recorded_seconds(files: Iterable[Path], column: str) -> list[float]:
+    """Return a column of Snakemake's benchmarks: `s`, from start to end, or `cpu_time`. Damaged files are left out."""
     seconds = []
-    for path in folder.glob("*.tsv"):
-        with path.open(encoding="utf-8") as file:
+    for path in files:
+        with suppress(OSError, UnicodeDecodeError, csv.Error), path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file, delimiter="\t"):
-                try:
-                    seconds.append(float(row["cpu_time"]))
-                except (KeyError, ValueError):
-                    continue  # Snakemake writes NA for a job that was too short to measure
+                # Snakemake writes NA for a job that was too short to measure.
+                with suppress(KeyError, TypeError, ValueError):
+                    seconds.append(float(row[column]))
     return seconds
 
 
@@ -133,18 +135,13 @@ class _Speed:
 
 
 def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate:
-    settings = phase["settings"]
-    finished = [
-        (path, read_json(path / paths.RECIPE)) for path in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
-    ]
-    alike = [(path, recipe) for path, recipe in finished if _is_alike(recipe, phase)]
+    alike = _alike(phase)
     sizes = [size_of(path) for path, _ in alike]
-    speed = _own_speed(folder, settings) or _recorded_speed(alike) or _computed_speed(plan, phase, site)
+    speed = _own_speed(folder, phase["settings"]) or _recorded_speed(alike) or _computed_speed(plan, phase, site)
     hours = None
     if speed:
-        samples = (settings["steps"] - paths.durable_step(folder)) * settings["global_batch_size"]
         processes = site.size(phase["phase"]).mean_processes_per_node if site else speed.processes
-        hours = samples * speed.process_seconds / processes / 3600
+        hours = _samples_left(phase, folder) * speed.process_seconds / processes / 3600
     return Estimate(
         f"{phase['phase']} ({folder.name})",
         1,
@@ -152,6 +149,45 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
         size=statistics.median(sizes) if sizes else None,
         basis=speed.basis if speed else "unknown: no record of this network, and no `gpu` in site.yaml",
     )
+
+
+def training_seconds(plan: Plan, key: str, site: Site | None = None) -> float | None:
+    """Return how long the job of a phase takes, from its last checkpoint on; None if its network is not on record.
+
+    Args:
+        site: gives the number of processes. Without it, they are as many as in the records.
+    """
+    phase, folder = plan.phases[key], Path(paths.PHASE.format(phase=key))
+    alike = _alike(phase)
+    speed = _own_speed(folder, phase["settings"]) or _recorded_speed(alike) or _computed_speed(plan, phase, site)
+    if speed is None:
+        return None
+    processes = sum(kind.processes for kind in site.size(phase["phase"]).kinds) if site else speed.processes
+    return _samples_left(phase, folder) * speed.process_seconds / processes + _seconds_besides_training(alike)
+
+
+def _samples_left(phase: Json, folder: Path) -> int:
+    settings = phase["settings"]
+    return int((settings["steps"] - paths.durable_step(folder)) * settings["global_batch_size"])
+
+
+def _seconds_besides_training(alike: list[tuple[Path, Json]]) -> float:
+    """Return the median time of finished trainings from the job's start to the journal's, and from its end."""
+    besides = []
+    for path, _ in alike:
+        points = read_journal(path / paths.JOURNAL)
+        # The journal of one that was resumed began in an earlier job.
+        for seconds in recorded_seconds([Path("benchmarks/pretrain_phase", f"{path.name}.tsv")], "s"):
+            besides.append(max(0.0, seconds - (points[-1].timestamp - points[0].timestamp) / 1000 if points else 0.0))
+    return statistics.median(besides) if besides else 0.0
+
+
+def _alike(phase: Json) -> list[tuple[Path, Json]]:
+    """Return the finished trainings, and their recipes, that take as long for a sample."""
+    finished = [
+        (path, read_json(path / paths.RECIPE)) for path in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
+    ]
+    return [(path, recipe) for path, recipe in finished if _is_alike(recipe, phase)]
 
 
 def _is_alike(recipe: Json, phase: Json) -> bool:
