@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from bertline.planning.expected import ExpectedTimes
+from bertline.planning.expected import ExpectedTimes, finetuning_estimates
 from bertline.planning.plan import Plan
 from bertline.results import paths
 from snakemake_logger_plugin_bertline import LogHandler
@@ -159,14 +159,12 @@ def test_the_same_text_under_other_settings_takes_as_long(plan: Plan) -> None:
 
 
 def test_another_vocabulary_of_the_same_text_takes_as_long(plan: Plan) -> None:
-    record("read_part", "book-1", 1)
     plan.datasets["new"] = dataset = {
         "corpora": ["book-1"],
         "settings": {"shards": 2, "tokenizer": {"vocab_size": 500}},
     }
     plan.phases["0" * 16]["dataset"] = "new"
     other = {**dataset, "settings": {"shards": 2, "tokenizer": {"vocab_size": 400}}, "sequence_lengths": [128]}
-    plan.schema = {"definitions": {"files": {}}, "$defs": {"files": {}}}
     write("results/recipes/old.json", json.dumps(other))
     write("results/recipes/oldphase.json", json.dumps({**plan.phases["0" * 16], "dataset": "old"}))
     record("encode_shard", "old", 20, 22, 24)
@@ -188,16 +186,28 @@ def test_another_seed_of_a_fine_tuning_takes_as_long(plan: Plan) -> None:
     assert expected(plan, "finetune_task", finetuning="1" * 16) == 40
 
 
+def test_the_fine_tunings_that_are_left_are_estimated_by_task(plan: Plan) -> None:
+    finished, left, other = "2" * 16, "1" * 16, "3" * 16
+    for key, task in ((finished, "cola"), (left, "cola"), (other, "squad_v1")):
+        plan.finetunings[key] = {"task": task, "model": MODEL, "data": {}, "settings": {}}
+        write(f"results/recipes/{key}.json", json.dumps(plan.finetunings[key]))
+    plan.runs["first"] = {"finetunings": {"glue/cola/seed2": finished, "glue/cola/seed1": left, "squad_v1/seed1": other}}
+    for name in paths.FINETUNING_OUTPUTS:
+        write(f"results/finetunings/{finished}/{name}", "{}")
+    write(f"benchmarks/finetune_task/{finished}.tsv", "s\n36\n")
+    cola, squad = finetuning_estimates(plan)
+    assert (cola.what, cola.jobs, cola.node_hours) == ("fine-tunings first/glue/cola", 1, pytest.approx(0.01))
+    assert (squad.what, squad.node_hours) == ("fine-tunings first/squad_v1", None)
+
+
 def test_a_phase_trains_as_fast_as_finished_ones_of_its_network_and_starts_as_they_did(plan: Plan) -> None:
     assert expected(plan, "pretrain_phase", phase="0" * 16) is None
     folder = Path("results/phases", "1" * 16)
     recipe = {"model": MODEL, "settings": SETTINGS, "world_size": 2, "hardware": "a CPU"}
-    write(str(folder / paths.RECIPE), json.dumps(recipe))
+    write(str(folder / paths.RECIPE), json.dumps({**recipe, "started": 1_000, "finished": 51_000}))
     write(str(folder / paths.WEIGHTS), "")
-    points = [
-        {"step": step, "timestamp": 1000 * step, "metrics": {"train/samples_per_second": 8.0}} for step in (0, 50)
-    ]
-    write(str(folder / paths.JOURNAL), "".join(f"{json.dumps(point)}\n" for point in points))
+    point = {"step": 10, "timestamp": 9000, "metrics": {"train/samples_per_second": 8.0}}
+    write(str(folder / paths.JOURNAL), json.dumps(point) + "\n")
     write(f"benchmarks/pretrain_phase/{folder.name}.tsv", "s\n57\n")  # 50 of training
     assert expected(plan, "pretrain_phase", phase="0" * 16) == pytest.approx(100 * 8 / 8 + 7)
 

@@ -172,13 +172,12 @@ def _samples_left(phase: Json, folder: Path) -> int:
 
 
 def _seconds_besides_training(alike: list[tuple[Path, Json]]) -> float:
-    """Return the median time of finished trainings from the job's start to the journal's, and from its end."""
+    """Return the median time in the jobs of finished trainings before the first step and after the last."""
     besides = []
-    for path, _ in alike:
-        points = read_journal(path / paths.JOURNAL)
-        # The journal of one that was resumed began in an earlier job.
-        for seconds in recorded_seconds([Path("benchmarks/pretrain_phase", f"{path.name}.tsv")], "s"):
-            besides.append(max(0.0, seconds - (points[-1].timestamp - points[0].timestamp) / 1000 if points else 0.0))
+    for path, recipe in alike:
+        trained = (recipe.get("finished", 0) - recipe.get("started", 0)) / 1000  # over all jobs of one that was stopped
+        recorded = recorded_seconds([Path("benchmarks/pretrain_phase", f"{path.name}.tsv")], "s")
+        besides += [max(0.0, seconds - trained) for seconds in recorded]
     return statistics.median(besides) if besides else 0.0
 
 

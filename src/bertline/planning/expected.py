@@ -15,11 +15,12 @@ from typing import NamedTuple
 from bertline.console import BertlineError
 from bertline.files import Json, read_json
 from bertline.fingerprint import fingerprint
-from bertline.planning.estimate import recorded_seconds, training_seconds
+from bertline.planning.estimate import Estimate, recorded_seconds, training_seconds
 from bertline.planning.plan import Plan
-from bertline.planning.recipes import dataset_recipe, recipe_path
+from bertline.planning.recipes import recipe_path
 from bertline.results import paths
 from bertline.settings.site import Site
+from bertline.tasks.registry import name_of_task
 
 BENCHMARKS = Path("benchmarks")
 # Rules whose jobs take about as long for any text, network or run.
@@ -104,7 +105,7 @@ class ExpectedTimes:
     def _recipe(self, key: str) -> Json:
         plan = self.plan
         if key in plan.built_datasets:
-            return dataset_recipe(plan, key)
+            return plan.datasets[key] | {"sequence_lengths": plan.config["sequence_lengths"]}
         planned = plan.finetunings.get(key) or plan.phases.get(key) or plan.corpora.get(key)
         return planned or dict(read_json(Path(recipe_path(key))))
 
@@ -124,6 +125,30 @@ class ExpectedTimes:
         return None
 
 
+def finetuning_estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
+    """Return one entry for every task of every run whose fine-tunings are not all finished."""
+    expected = ExpectedTimes(plan, site)
+    groups: dict[str, dict[str, None]] = {}
+    for name, run in plan.runs.items():
+        for place, key in run["finetunings"].items():
+            if not paths.is_finished(paths.FINETUNING.format(finetuning=key), paths.FINETUNING_OUTPUTS):
+                groups.setdefault(f"{name}/{name_of_task(plan.finetunings[key]['task'])}", {})[key] = None
+    found = []
+    for name, keys in groups.items():
+        seconds = [expected("finetune_task", {"finetuning": key}).seconds for key in keys]
+        known = [one for one in seconds if one is not None]
+        is_known = len(known) == len(seconds)
+        found.append(
+            Estimate(
+                f"fine-tunings {name}",
+                len(keys),
+                node_hours=sum(known) / 3600 if is_known else None,
+                basis="finished ones of the same kind" if is_known else "unknown: none of the same kind is finished",
+            )
+        )
+    return found
+
+
 def _seconds_of(folder: Path, key: str) -> list[float]:
     """Return the recorded times of a rule's jobs for a key."""
-    return recorded_seconds([*sorted((folder / key).glob("*.tsv")), folder / f"{key}.tsv"], "s")
+    return recorded_seconds([*sorted((folder / key).rglob("*.tsv")), folder / f"{key}.tsv"], "s")
