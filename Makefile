@@ -61,11 +61,18 @@ export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-slow test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-padding bench-gpu bench-traffic bench-sentences bench-scale bench-export rehearse-gpu faults licences audit sbom lock
-.PHONY: mine sweep curves plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
+.PHONY: mine sweep curves plan digests targets status prune publish report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
+# What the people who work on bertline need, listed below the others.
+OF_DEVELOPERS := (test|bench|rehearse)[a-z-]*|faults|lint|licences|audit|sbom|lock|e2e
+LIST = sed -E 's/^([a-z0-9-]+):.*\#\# /\1\t/' | expand -t 17
+
 help: ## list these targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | grep -vE '^($(OF_DEVELOPERS)):' | $(LIST)
+	@echo; echo "CONFIG=my.yaml names your configuration: make plan CONFIG=mine.yaml. It is config/config.yaml by default."
+	@echo; echo "To work on bertline itself:"
+	@grep -hE '^($(OF_DEVELOPERS)):.*## ' $(MAKEFILE_LIST) | $(LIST)
 
 setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256
 

@@ -91,7 +91,7 @@ class DryRun:
         left = self.forecast.left
         if left is None or not left.seconds:
             return ""
-        return f", which take {'about' if left.is_complete else 'more than'} {duration(left.seconds)}"
+        return f", in {'about' if left.is_complete else 'more than'} {duration(left.seconds)}"
 
 
 def _reasons(job: PlannedJob, *, files: bool = True) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from bertline.planning.estimate import estimates, record_speed
 from bertline.planning.expected import ExpectedTimes, finetuning_estimates
 from bertline.planning.plan import Plan
 from bertline.results import paths
@@ -134,6 +135,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     plan = Plan({"sequence_lengths": [128]}, {}, Path("models"))
     plan.corpora["book-1"] = corpus("book", "a.txt")
     plan.phases["0" * 16] = {"phase": "phase1", "model": MODEL, "dataset": "d", "settings": SETTINGS}
+    plan.datasets["d"] = {"path": "d"}
     return plan
 
 
@@ -191,7 +193,9 @@ def test_the_fine_tunings_that_are_left_are_estimated_by_task(plan: Plan) -> Non
     for key, task in ((finished, "cola"), (left, "cola"), (other, "squad_v1")):
         plan.finetunings[key] = {"task": task, "model": MODEL, "data": {}, "settings": {}}
         write(f"results/recipes/{key}.json", json.dumps(plan.finetunings[key]))
-    plan.runs["first"] = {"finetunings": {"glue/cola/seed2": finished, "glue/cola/seed1": left, "squad_v1/seed1": other}}
+    plan.runs["first"] = {
+        "finetunings": {"glue/cola/seed2": finished, "glue/cola/seed1": left, "squad_v1/seed1": other}
+    }
     for name in paths.FINETUNING_OUTPUTS:
         write(f"results/finetunings/{finished}/{name}", "{}")
     write(f"benchmarks/finetune_task/{finished}.tsv", "s\n36\n")
@@ -210,6 +214,16 @@ def test_a_phase_trains_as_fast_as_finished_ones_of_its_network_and_starts_as_th
     write(str(folder / paths.JOURNAL), json.dumps(point) + "\n")
     write(f"benchmarks/pretrain_phase/{folder.name}.tsv", "s\n57\n")  # 50 of training
     assert expected(plan, "pretrain_phase", phase="0" * 16) == pytest.approx(100 * 8 / 8 + 7)
+
+
+def test_before_the_first_training_of_a_network_a_trial_of_some_steps_predicts_it(plan: Plan) -> None:
+    recipe = {"model": MODEL | {"vocab_size": 9}, "settings": {**SETTINGS, "global_batch_size": 4, "optimizer": "muon"}}
+    record_speed(recipe, {"processes": 2, "device": "a CPU", "busy_seconds": 0.5})
+    assert expected(plan, "pretrain_phase", phase="0" * 16) == pytest.approx(100 * 8 / 4 * 0.5)
+    (left,) = estimates(plan)[1:]
+    assert left.basis == "a trial of some steps, on a CPU"
+    plan.phases["0" * 16]["settings"] = SETTINGS | {"sequence_length": 512}
+    assert expected(plan, "pretrain_phase", phase="0" * 16) is None
 
 
 def test_a_damaged_record_predicts_nothing(plan: Plan) -> None:
@@ -233,7 +247,10 @@ def display_of(rest: Rest, seconds: float) -> Display:
     display = Display()
     display.console = display.live.console = Console(file=io.StringIO(), width=120)
     display.describe_jobs(
-        lambda rule, wildcards: rule, lambda rule, wildcards: None, lambda rule, wildcards: (rule, seconds), lambda: rest
+        lambda rule, wildcards: rule,
+        lambda rule, wildcards: None,
+        lambda rule, wildcards: (rule, seconds),
+        lambda: rest,
     )
     return display
 
@@ -264,7 +281,7 @@ def test_a_dry_run_says_how_long_its_jobs_take() -> None:
         fields = {"rule_name": rule, "wildcards": {}, "output": ["x"], "reason": "", "is_checkpoint": False}
         dry_run.show(event(LogEvent.JOB_INFO, jobid=number, **fields))
     dry_run.stop()
-    assert "2 jobs would run, which take about 0:10:00." in dry_run.console.file.getvalue()  # type: ignore[attr-defined]
+    assert "2 jobs would run, in about 0:10:00." in dry_run.console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def event(kind: LogEvent, **fields: Any) -> logging.LogRecord:

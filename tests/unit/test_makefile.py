@@ -190,3 +190,14 @@ def test_every_variable_is_tested() -> None:
         "OF_MINE",
         "READY",
     } | {name for name in used if name in SWITCHES}
+
+
+def test_help_lists_what_users_need_above_what_developers_need() -> None:
+    help_text = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    users, developers = help_text.split("To work on bertline itself:")
+    names = [re.findall(r"^([a-z0-9-]+) +[a-zA-Z]", part, flags=re.MULTILINE) for part in (users, developers)]
+    described = re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert sorted(names[0] + names[1]) == sorted(described)
+    assert {"demo", "mine", "plan", "status", "ui"} <= set(names[0])
+    assert {"test", "bench-data", "lint"} <= set(names[1])
+    assert "make plan CONFIG=mine.yaml" in users

@@ -17,7 +17,8 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.corpus.sources import listing_of, slices_of
 from bertline.encoding.tokenizer import load_tokenizer
-from bertline.files import Json, read_json
+from bertline.files import Json, read_json, write_json
+from bertline.fingerprint import fingerprint
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
 from bertline.results import paths
@@ -137,7 +138,7 @@ class _Speed:
 def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate:
     alike = _alike(phase)
     sizes = [size_of(path) for path, _ in alike]
-    speed = _own_speed(folder, phase["settings"]) or _recorded_speed(alike) or _computed_speed(plan, phase, site)
+    speed = _speed(plan, phase, folder, alike, site)
     hours = None
     if speed:
         processes = site.size(phase["phase"]).mean_processes_per_node if site else speed.processes
@@ -151,6 +152,12 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
     )
 
 
+def _speed(plan: Plan, phase: Json, folder: Path, alike: list[tuple[Path, Json]], site: Site | None) -> _Speed | None:
+    """Return the speed of a training from the nearest record, or computed. Trials are of this machine, not of a site."""
+    recorded = _own_speed(folder, phase["settings"]) or _recorded_speed(alike)
+    return recorded or (None if site else _timed_speed(phase)) or _computed_speed(plan, phase, site)
+
+
 def training_seconds(plan: Plan, key: str, site: Site | None = None) -> float | None:
     """Return how long the job of a phase takes, from its last checkpoint on; None if its network is not on record.
 
@@ -159,7 +166,7 @@ def training_seconds(plan: Plan, key: str, site: Site | None = None) -> float | 
     """
     phase, folder = plan.phases[key], Path(paths.PHASE.format(phase=key))
     alike = _alike(phase)
-    speed = _own_speed(folder, phase["settings"]) or _recorded_speed(alike) or _computed_speed(plan, phase, site)
+    speed = _speed(plan, phase, folder, alike, site)
     if speed is None:
         return None
     processes = sum(kind.processes for kind in site.size(phase["phase"]).kinds) if site else speed.processes
@@ -234,6 +241,31 @@ def _samples_per_second(journal: Path) -> float | None:
     # Journals of older versions have only the speed of steps.
     slower = statistics.fmean(point[key] / point.get(overall, point[key]) for point in points)
     return statistics.median(point[key] for point in points) / slower
+
+
+def record_speed(recipe: Json, timed: Json) -> None:
+    """Keep the speed of a trial of some steps, for estimates before the first training of its network.
+
+    Args:
+        timed: what `bertline.planning.trials.run_trial` returns.
+    """
+    settings = {name: recipe["settings"][name] for name in (*SAME_SPEED, "global_batch_size")}
+    what = {"model": recipe["model"], "settings": settings, "world_size": timed["processes"]}
+    content = what | {"hardware": timed["device"], "seconds": timed["busy_seconds"]}
+    write_json(Path(paths.TIMED_STEP.format(fingerprint=fingerprint(what))), content)
+
+
+def _timed_speed(phase: Json) -> _Speed | None:
+    """Return the median of trials of this network."""
+    steps = [read_json(path) for path in sorted(Path(paths.TIMED_STEP).parent.glob("*.json"))]
+    alike = [step for step in steps if _is_alike(step, phase)]
+    if not alike:
+        return None
+    seconds = [step["seconds"] * step["world_size"] / step["settings"]["global_batch_size"] for step in alike]
+    hardware = ", ".join(sorted({step["hardware"] for step in alike}))
+    return _Speed(
+        statistics.median(seconds), max(step["world_size"] for step in alike), f"a trial of some steps, on {hardware}"
+    )
 
 
 def _computed_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None:

@@ -130,7 +130,7 @@ def finetuning_estimates(plan: Plan, site: Site | None = None) -> list[Estimate]
     expected = ExpectedTimes(plan, site)
     groups: dict[str, dict[str, None]] = {}
     for name, run in plan.runs.items():
-        for place, key in run["finetunings"].items():
+        for key in run["finetunings"].values():
             if not paths.is_finished(paths.FINETUNING.format(finetuning=key), paths.FINETUNING_OUTPUTS):
                 groups.setdefault(f"{name}/{name_of_task(plan.finetunings[key]['task'])}", {})[key] = None
     found = []

@@ -114,8 +114,9 @@ def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
 def steps_per_second(points: list[JournalPoint]) -> float | None:
     """Return the speed of a training between the first and the last of `points`; None if that is too short.
 
-    The time between a stop and the continuation does not count.
+    The time between a stop and the continuation does not count, nor does the first step, which compiles.
     """
+    points = [point for point in points if point.step > 0]
     steps = points[-1].step - points[0].step if points else 0
     seconds = sum(_seconds_between(before, after) for before, after in pairwise(points))
     return steps / seconds if steps > 0 and seconds > 0 else None
