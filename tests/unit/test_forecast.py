@@ -216,6 +216,14 @@ def test_a_phase_trains_as_fast_as_finished_ones_of_its_network_and_starts_as_th
     assert expected(plan, "pretrain_phase", phase="0" * 16) == pytest.approx(100 * 8 / 8 + 7)
 
 
+def test_a_phase_of_which_nothing_is_on_record_is_of_the_kind_of_others_with_the_same_work(plan: Plan) -> None:
+    plan.phases["1" * 16] = plan.phases["0" * 16] | {"settings": SETTINGS | {"learning_rate": 9.0}}
+    plan.phases["2" * 16] = plan.phases["0" * 16] | {"settings": SETTINGS | {"steps": 9}}
+    times = ExpectedTimes(plan)
+    kinds = [times("pretrain_phase", {"phase": number * 16}).kind for number in "012"]
+    assert kinds[0] == kinds[1] != kinds[2]
+
+
 def test_before_the_first_training_of_a_network_a_trial_of_some_steps_predicts_it(plan: Plan) -> None:
     recipe = {"model": MODEL | {"vocab_size": 9}, "settings": {**SETTINGS, "global_batch_size": 4, "optimizer": "muon"}}
     record_speed(recipe, {"processes": 2, "device": "a CPU", "busy_seconds": 0.5})

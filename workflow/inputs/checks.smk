@@ -9,8 +9,6 @@ from bertline.cluster.site_check import check_site
 from bertline.cluster.submission import use_waiting_sbatch
 from bertline.encoding.advice import warnings_in
 from bertline.planning import job_names
-from bertline.planning.expected import ExpectedTimes
-from snakemake_logger_plugin_bertline.schedule import rest_of
 
 # Machines of one cluster may differ by this much.
 CLOCK_SKEW_SECONDS = 60
@@ -92,6 +90,10 @@ if SITE and workflow.is_main_process:
 
 
 if DISPLAY:
+    # Jobs, which read this file, too, do not need these.
+    from bertline.planning.expected import ExpectedTimes
+    from snakemake_logger_plugin_bertline.schedule import rest_of
+
     DISPLAY.describe_jobs(
         partial(job_names.job_name, plan),
         partial(job_names.job_progress, plan),

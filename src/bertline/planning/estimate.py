@@ -138,7 +138,7 @@ class _Speed:
 def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate:
     alike = _alike(phase)
     sizes = [size_of(path) for path, _ in alike]
-    speed = _speed(plan, phase, folder, alike, site)
+    speed = _recorded_speed(phase, folder, alike, site) or _computed_speed(plan, phase, site)
     hours = None
     if speed:
         processes = site.size(phase["phase"]).mean_processes_per_node if site else speed.processes
@@ -152,10 +152,10 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
     )
 
 
-def _speed(plan: Plan, phase: Json, folder: Path, alike: list[tuple[Path, Json]], site: Site | None) -> _Speed | None:
-    """Return the speed of a training from the nearest record, or computed. Trials are of this machine, not of a site."""
-    recorded = _own_speed(folder, phase["settings"]) or _recorded_speed(alike)
-    return recorded or (None if site else _timed_speed(phase)) or _computed_speed(plan, phase, site)
+def _recorded_speed(phase: Json, folder: Path, alike: list[tuple[Path, Json]], site: Site | None) -> _Speed | None:
+    """Return the speed of a training from the nearest record. Trials are of this machine, not of a site's nodes."""
+    speed = _own_speed(folder, phase["settings"]) or _speed_of_finished(alike)
+    return speed or (None if site else _timed_speed(phase))
 
 
 def training_seconds(plan: Plan, key: str, site: Site | None = None) -> float | None:
@@ -166,7 +166,7 @@ def training_seconds(plan: Plan, key: str, site: Site | None = None) -> float | 
     """
     phase, folder = plan.phases[key], Path(paths.PHASE.format(phase=key))
     alike = _alike(phase)
-    speed = _speed(plan, phase, folder, alike, site)
+    speed = _recorded_speed(phase, folder, alike, site)
     if speed is None:
         return None
     processes = sum(kind.processes for kind in site.size(phase["phase"]).kinds) if site else speed.processes
@@ -215,7 +215,7 @@ def _own_speed(folder: Path, settings: Json) -> _Speed | None:
     return _Speed(processes / rate, processes, f"its own journal, up to step {step} of {settings['steps']}")
 
 
-def _recorded_speed(alike: list[tuple[Path, Json]]) -> _Speed | None:
+def _speed_of_finished(alike: list[tuple[Path, Json]]) -> _Speed | None:
     """Return the median of finished trainings, from their journals, which exclude waiting in queues."""
     known = [
         (recipe["world_size"] / rate, recipe)

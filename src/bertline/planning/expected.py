@@ -15,7 +15,7 @@ from typing import NamedTuple
 from bertline.console import BertlineError
 from bertline.files import Json, read_json
 from bertline.fingerprint import fingerprint
-from bertline.planning.estimate import Estimate, recorded_seconds, training_seconds
+from bertline.planning.estimate import SAME_SPEED, Estimate, recorded_seconds, training_seconds
 from bertline.planning.plan import Plan
 from bertline.planning.recipes import recipe_path
 from bertline.results import paths
@@ -57,14 +57,24 @@ class ExpectedTimes:
         key = self._key(wildcards)
         likeness = "" if rule in ALIKE_EVERYWHERE else self._likeness(key)
         if rule == "pretrain_phase":
-            likeness = key
+            # The same phase with another learning rate is only a guide where nothing is known of this one.
+            likeness = key if self._expected(rule, key, key) is not None else self._work_of(key)
+        return ExpectedTime(f"{rule} {likeness}", self._expected(rule, key, likeness))
+
+    def _expected(self, rule: str, key: str, likeness: str) -> float | None:
         kind = f"{rule} {likeness}"
         if kind not in self._seconds:
             try:
                 self._seconds[kind] = self._expect(rule, key, likeness)
             except DAMAGE:
                 self._seconds[kind] = None
-        return ExpectedTime(kind, self._seconds[kind])
+        return self._seconds[kind]
+
+    def _work_of(self, phase: str) -> str:
+        """Return a fingerprint of what decides how long a phase takes."""
+        entry = self.plan.phases[phase]
+        amount = {name: entry["settings"][name] for name in (*SAME_SPEED, "steps", "global_batch_size")}
+        return fingerprint([entry["model"], amount])
 
     def _key(self, wildcards: Mapping[str, str]) -> str:
         """Return the name of a job's benchmark, or of the folder with those of all parts."""
