@@ -17,6 +17,8 @@ from snakemake_logger_plugin_bertline.schedule import GraphJob, Rest, seconds_le
 
 INTERVAL = 3.0  # seconds
 MAX_SHARE = 0.02  # of the time, in which other threads may have to wait
+# Seconds of jobs as long as expected that are added to this run's, so that a few short ones say little of its speed.
+EXPECTED_AS_LONG = 60.0
 
 # The description and the seconds left of a training, by its rule and wildcards; the kind of a job, and the seconds that
 # one takes; what is still to run.
@@ -73,6 +75,7 @@ class Forecast:
         self._finished: list[tuple[Job, float]] = []  # since the last look
         self._failed: set[int] = set()
         self._measured: defaultdict[str, list[float]] = defaultdict(list)  # seconds of finished jobs, by kind
+        self._took = self._were_to_take = 0.0  # seconds of finished jobs of which something was expected
         self._ended = Event()
 
     def start(self) -> None:
@@ -111,18 +114,22 @@ class Forecast:
         self.progress = {number: progress for number, progress in found.items() if progress is not None}
         while self._finished:
             job, seconds = self._finished.pop(0)
-            self._measured[self.expected_of(job.rule, job.wildcards)[0]].append(seconds)
+            kind, expected = self.expected_of(job.rule, job.wildcards)
+            self._measured[kind].append(seconds)
+            if expected is not None:
+                self._took, self._were_to_take = self._took + seconds, self._were_to_take + expected
         self.left = self._time_left(self.rest_of(), running)
 
     def _time_left(self, rest: Rest, running: Mapping[int, Job]) -> TimeLeft | None:
         at = time.monotonic()
         jobs = without(self._failed - running.keys(), rest.jobs)
+        slowdown = self._slowdown(running)
         seconds: dict[int, float] = {}
         is_complete = not any(job.adds_jobs for job in jobs)
         for job in jobs:
             if job.is_target:
                 continue
-            left = self._seconds_left_of(job, running.get(job.number))
+            left = self._seconds_left_of(job, running.get(job.number), slowdown)
             if left is None:
                 is_complete = False
             else:
@@ -131,13 +138,23 @@ class Forecast:
             return None
         return TimeLeft(seconds_left(jobs, rest.slots, seconds, running), at, is_complete)
 
-    def _seconds_left_of(self, job: GraphJob, running: Job | None) -> float | None:
+    def _slowdown(self, running: Mapping[int, Job]) -> float:
+        """Return how many times as long as expected this run's jobs take: the machine may be busier, or another."""
+        took, expected = self._took + EXPECTED_AS_LONG, self._were_to_take + EXPECTED_AS_LONG
+        for number, (_, left) in self.progress.items():
+            _, whole = self.expected_of(running[number].rule, running[number].wildcards)
+            if left is not None and whole is not None:
+                took, expected = took + running[number].elapsed + left, expected + whole
+        return took / expected
+
+    def _seconds_left_of(self, job: GraphJob, running: Job | None, slowdown: float) -> float | None:
         """Return the time left of a job: by a training's own speed, or the mean of this run's jobs of its kind, or as
         expected; None if that is unknown."""
         _, left = self.progress.get(job.number, ("", None))
         if left is not None:
             return left
-        kind, whole = self.expected_of(job.rule, job.wildcards)
+        kind, expected = self.expected_of(job.rule, job.wildcards)
+        whole = expected if expected is None else expected * slowdown
         if kind in self._measured:
             whole = mean(self._measured[kind])
         return whole if whole is None or running is None else max(0.0, whole - running.elapsed)

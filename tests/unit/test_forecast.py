@@ -106,7 +106,17 @@ def test_a_running_training_counts_by_its_own_speed_and_waiting_ones_by_their_ow
     forecast.progress_of = lambda rule, wildcards: ("step 5", 30.0)
     forecast.look()
     assert forecast.left is not None
-    assert forecast.left.seconds == 37
+    assert forecast.left.seconds == pytest.approx(30 + 7 * (30 + 60) / (500 + 60), abs=0.1)
+
+
+def test_a_run_that_is_slower_than_the_records_is_expected_to_stay_so() -> None:
+    finished = Job(1, "read", {}, "read")
+    finished.started -= 240  # expected were 30 seconds
+    forecast = forecast_of(Rest([GraphJob(2, "split")], 1), {"read": 30, "split": 100})
+    forecast.end(finished, failed=False)
+    forecast.look()
+    assert forecast.left is not None
+    assert forecast.left.seconds == pytest.approx(100 * (240 + 60) / (30 + 60), abs=1)
 
 
 # --- what is expected of a job
