@@ -55,6 +55,8 @@ define show_plan
 @set -f; python workflow/scripts/show_plan.py --configfile $(1) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")
 @set -f; snakemake --profile "$$PROFILE" --configfile $(1) --dry-run $(SNAKEMAKE_SETTINGS)
 endef
+# The files that the demo's configuration names, without which its plan lacks the tasks.
+OF_DEMO := $(if $(findstring config/demo.yaml,$(CONFIG)),resources/sample/sample.json)
 # No figure, report or output file may depend on the order of a Python set.
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -201,16 +203,16 @@ sweep: $(READY) ## time a training by micro-batch sizes and by processes: make s
 	@set -f; python workflow/scripts/sweep.py "$$RUN" --configfile $$CONFIG $(SETTINGS) --from "$$FROM" --to "$$TO" \
 		$(if $(PROCESSES),--processes "$$PROCESSES") $(if $(OPTIONS),--options="$$OPTIONS")
 
-plan: $(READY) ## show what would run, why, and which finished trainings it concerns
+plan: $(READY) $(OF_DEMO) ## show what would run, why, and which finished trainings it concerns
 	$(call show_plan,$$CONFIG)
 
 digests: $(READY) ## read the inputs of CONFIG once, for their checksums, as a first start does: for much text, in a job
 	@set -f; python workflow/scripts/digest_inputs.py --configfile $$CONFIG $(SETTINGS)
 
-targets: $(READY) ## list what can be asked for by name, with its state, and the stages: make targets RUN=demo/glue; NAMES=yes lists names alone
+targets: $(READY) $(OF_DEMO) ## list what can be asked for by name, with its state, and the stages: make targets RUN=demo/glue; NAMES=yes lists names alone
 	@set -f; python workflow/scripts/list_targets.py --configfile $$CONFIG $(SETTINGS) $(if $(RUN),--run "$$RUN") $(if $(NAMES),--names)
 
-status: $(READY) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
+status: $(READY) $(OF_DEMO) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
 	@set -f; python workflow/scripts/status.py --configfile $$CONFIG $(SETTINGS)
 
 prune: $(READY) ## show what may be deleted without loss, and how much that frees; DELETE=yes deletes it

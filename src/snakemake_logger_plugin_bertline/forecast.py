@@ -7,10 +7,8 @@ nor what is drawn may wait for that.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import mean
 from threading import Event, Thread
 
 from snakemake_logger_plugin_bertline.schedule import GraphJob, Rest, seconds_left, without
@@ -74,7 +72,7 @@ class Forecast:
         self.left: TimeLeft | None = None
         self._finished: list[tuple[Job, float]] = []  # since the last look
         self._failed: set[int] = set()
-        self._measured: defaultdict[str, list[float]] = defaultdict(list)  # seconds of finished jobs, by kind
+        self._measured: dict[str, tuple[int, float]] = {}  # number and mean seconds of finished jobs, by kind
         self._took = self._were_to_take = 0.0  # seconds of finished jobs of which something was expected
         self._ended = Event()
 
@@ -115,7 +113,8 @@ class Forecast:
         while self._finished:
             job, seconds = self._finished.pop(0)
             kind, expected = self.expected_of(job.rule, job.wildcards)
-            self._measured[kind].append(seconds)
+            number, average = self._measured.get(kind, (0, 0.0))
+            self._measured[kind] = (number + 1, average + (seconds - average) / (number + 1))
             if expected is not None:
                 self._took, self._were_to_take = self._took + seconds, self._were_to_take + expected
         self.left = self._time_left(self.rest_of(), running)
@@ -156,5 +155,5 @@ class Forecast:
         kind, expected = self.expected_of(job.rule, job.wildcards)
         whole = expected if expected is None else expected * slowdown
         if kind in self._measured:
-            whole = mean(self._measured[kind])
+            _, whole = self._measured[kind]
         return whole if whole is None or running is None else max(0.0, whole - running.elapsed)

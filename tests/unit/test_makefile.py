@@ -188,6 +188,8 @@ def test_every_variable_is_tested() -> None:
         "SNAKEMAKE_SETTINGS",
         "MAKEFILE_LIST",
         "OF_MINE",
+        "OF_DEVELOPERS",
+        "LIST",
         "READY",
     } | {name for name in used if name in SWITCHES}
 
@@ -201,3 +203,11 @@ def test_help_lists_what_users_need_above_what_developers_need() -> None:
     assert {"demo", "mine", "plan", "status", "ui"} <= set(names[0])
     assert {"test", "bench-data", "lint"} <= set(names[1])
     assert "make plan CONFIG=mine.yaml" in users
+
+
+@pytest.mark.parametrize("target", ["plan", "targets", "status"])
+def test_what_is_shown_of_the_demo_has_its_sample(target: str) -> None:
+    for config, is_made in (("config/demo.yaml", True), ("mine.yaml", False)):
+        command = ["make", "--dry-run", target, f"CONFIG={config}"]
+        shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert ("make_demo_data.py" in shown) is (is_made and not (ROOT / "resources/sample/sample.json").exists())
