@@ -55,17 +55,26 @@ define show_plan
 @set -f; python workflow/scripts/show_plan.py --configfile $(1) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")
 @set -f; snakemake --profile "$$PROFILE" --configfile $(1) --dry-run $(SNAKEMAKE_SETTINGS)
 endef
+# The files that the demo's configuration names, without which its plan lacks the tasks.
+OF_DEMO := $(if $(findstring config/demo.yaml,$(CONFIG)),resources/sample/sample.json)
 # No figure, report or output file may depend on the order of a Python set.
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-slow test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-padding bench-gpu bench-traffic bench-sentences bench-scale bench-export rehearse-gpu faults licences audit sbom lock
-.PHONY: mine sweep curves plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
+.PHONY: mine sweep curves plan digests targets status prune publish report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
+# What the people who work on bertline need, listed below the others.
+OF_DEVELOPERS := (test|bench|rehearse)[a-z-]*|faults|lint|licences|audit|sbom|lock|e2e
+LIST = sed -E 's/^([a-z0-9-]+):.*\#\# /\1\t/' | expand -t 17
+
 help: ## list these targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | grep -vE '^($(OF_DEVELOPERS)):' | $(LIST)
+	@echo; echo "CONFIG=my.yaml names your configuration: make plan CONFIG=mine.yaml. It is config/config.yaml by default."
+	@echo; echo "To work on bertline itself:"
+	@grep -hE '^($(OF_DEVELOPERS)):.*## ' $(MAKEFILE_LIST) | $(LIST)
 
 setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256
 
@@ -196,16 +205,16 @@ sweep: $(READY) ## time a training by micro-batch sizes and by processes: make s
 	@set -f; python workflow/scripts/sweep.py "$$RUN" --configfile $$CONFIG $(SETTINGS) --from "$$FROM" --to "$$TO" \
 		$(if $(PROCESSES),--processes "$$PROCESSES") $(if $(OPTIONS),--options="$$OPTIONS")
 
-plan: $(READY) ## show what would run, why, and which finished trainings it concerns
+plan: $(READY) $(OF_DEMO) ## show what would run, why, and which finished trainings it concerns
 	$(call show_plan,$$CONFIG)
 
 digests: $(READY) ## read the inputs of CONFIG once, for their checksums, as a first start does: for much text, in a job
 	@set -f; python workflow/scripts/digest_inputs.py --configfile $$CONFIG $(SETTINGS)
 
-targets: $(READY) ## list what can be asked for by name, with its state, and the stages: make targets RUN=demo/glue; NAMES=yes lists names alone
+targets: $(READY) $(OF_DEMO) ## list what can be asked for by name, with its state, and the stages: make targets RUN=demo/glue; NAMES=yes lists names alone
 	@set -f; python workflow/scripts/list_targets.py --configfile $$CONFIG $(SETTINGS) $(if $(RUN),--run "$$RUN") $(if $(NAMES),--names)
 
-status: $(READY) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
+status: $(READY) $(OF_DEMO) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
 	@set -f; python workflow/scripts/status.py --configfile $$CONFIG $(SETTINGS)
 
 prune: $(READY) ## show what may be deleted without loss, and how much that frees; DELETE=yes deletes it

@@ -108,6 +108,15 @@ def test_a_dry_run_on_a_terminal_lists_jobs_by_their_names_and_says_why(graph: P
     )
 
 
+def test_what_has_run_before_has_a_time_left_from_the_start(graph: Path) -> None:
+    again = ("--forcerun=trigram_baseline", "--until=trigram_baseline")
+    on_terminal(graph, *again)
+    (benchmark,) = (graph / "benchmarks/trigram_baseline").iterdir()
+    benchmark.write_text("s\tcpu_time\n300\t300\n")
+    assert "1 job would run, in about 0:05:00." in on_terminal(graph, "--dry-run", *again)
+    assert re.search(r"0 of \d jobs, \d+ %, about 0:0[45]:\d\d left", on_terminal(graph, *again))
+
+
 def test_verbose_shows_everything(graph: Path) -> None:
     shown = on_terminal(graph, "--forcerun=trigram_baseline", "--until=trigram_baseline", verbose=True)
     assert "rule trigram_baseline:" in shown
