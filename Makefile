@@ -99,7 +99,7 @@ demo: $(READY) resources/sample/sample.json ## run the whole graph on a generate
 	python workflow/scripts/predict.py results/runs/demo/squad_v1/model --question "Who is the spouse of Nujok?" \
 		--context "The pet of Nujok is a canary. The spouse of Nujok is Mahen Tadel. Nujok was born in Vitir."
 
-resources/sample/sample.json: $(READY)
+resources/sample/sample.json: | $(READY) # a new environment makes the same sample
 	python workflow/scripts/make_demo_data.py --output resources/sample --seed 1
 
 PARALLEL := OMP_NUM_THREADS=1 pytest --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 25
