@@ -156,7 +156,7 @@ class Display:
     def _share_and_left(self) -> tuple[float, str]:
         """Return the share of the run that is done, and describe the time left: by time, or without it by jobs."""
         left = self.forecast.left
-        if left is None or not (seconds := left.now):
+        if left is None or self.done >= self.total or not (seconds := left.now):
             return self.done / max(1, self.total), ""
         if not left.is_complete:
             return self.done / max(1, self.total), f", more than {duration(seconds)} left"

@@ -284,6 +284,8 @@ def test_the_terminal_shows_share_and_time_left_from_the_start() -> None:
     display.total = 2
     display.forecast.look()
     assert "0 of 2 jobs, 0 %, about 0:10:00 left" in below(display)
+    display.done = 2  # before the next look
+    assert "2 of 2 jobs\n" in below(display)
 
 
 def test_a_dry_run_says_how_long_its_jobs_take() -> None:
