@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from test_cluster_jobs import PBS, PHASE
+from torch import distributed
 
 from bertline.cluster import jobs
 from bertline.console import MAX_MESSAGE_LENGTH, BertlineError, without_credentials
@@ -24,6 +26,9 @@ from bertline.finetuning.tables import read_examples
 from bertline.settings.configuration import load
 from bertline.tasks.registry import TASKS
 from bertline.training.distributed.claims import claim, private_folder
+from bertline.training.distributed.process_group import join_group
+from bertline.training.distributed.rendezvous import check_members
+from bertline.training.stop import TOKEN
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/workflow"))
@@ -167,3 +172,45 @@ def test_no_module_changes_the_umask_of_its_process() -> None:
     for path in [*ROOT.glob("src/**/*.py"), *ROOT.glob("workflow/**/*.py")]:
         named = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
         assert "umask" not in named, path
+
+
+def test_what_other_ranks_send_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger among the ranks hears the others' proofs; sent back as its own, none of them is one."""
+
+    def echo(of_ranks: list[torch.Tensor], here: torch.Tensor) -> None:
+        for one in of_ranks:
+            one.copy_(here)
+
+    monkeypatch.setenv(TOKEN, "of the job")
+    monkeypatch.setattr(distributed, "all_gather", echo)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 0)
+    with pytest.raises(BertlineError, match="rank 1, 2 of the group belongs to another job"):
+        check_members(3, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MASTER_PORT", None),
+        ("MASTER_PORT", "http"),
+        ("MASTER_PORT", "70000"),
+        ("RANK", "first"),
+        ("RANK", "2"),
+        ("RANK", "-1"),
+        ("WORLD_SIZE", "0"),
+        ("LOCAL_WORLD_SIZE", "many"),
+        ("LOCAL_RANK", ""),
+    ],
+)
+def test_an_environment_that_no_rank_can_have_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str | None
+) -> None:
+    usual = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    for key, text in {**usual, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(key, text)
+    if value is None:
+        monkeypatch.delenv(name)
+    else:
+        monkeypatch.setenv(name, value)
+    with pytest.raises(BertlineError, match=rf"{name}.*workflow/scripts/launch\.py"):
+        join_group(1)
