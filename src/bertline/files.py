@@ -164,6 +164,31 @@ def read_json(path: Path | str) -> Any:
         raise BertlineError(f"{path} is not JSON ({error}); give another file, or make this one again") from None
 
 
+@contextmanager
+def one_line_damage(path: Path | str) -> Iterator[None]:
+    """Turn the errors of unexpected content of the file `path` into one line that names it."""
+    remedy = "restore it from a copy, or delete it so that the graph makes the result again"
+    try:
+        yield
+    except KeyError as error:
+        raise BertlineError(f"{path} lacks the key {error}; {remedy}") from error
+    except OSError as error:
+        raise BertlineError(f"{error.filename or path} cannot be read ({error.strerror}); allow it") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BertlineError(f"{path} is damaged ({error}); {remedy}".replace("\n", " ")) from error
+
+
+def read_object(path: Path | str, *keys: str) -> Json:
+    """Read a JSON object that has at least these keys. Raises BertlineError."""
+    content = read_json(path)
+    with one_line_damage(path):
+        if not isinstance(content, dict):
+            raise TypeError("it is not a JSON object")
+        for key in keys:
+            content[key]
+    return content
+
+
 def sha256_of_file(path: Path | str) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
@@ -218,7 +243,7 @@ def _remembered_digests(path: Path) -> dict[str, list[Any]]:
     """Return the entries of the cache that have its form: size, modification time and digest."""
     try:
         cache = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
     entries = cache.items() if isinstance(cache, dict) else ()
     return {

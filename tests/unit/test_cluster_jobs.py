@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from bertline.cluster import jobs
 from bertline.cluster.jobs import job_script, request_of
 from bertline.cluster.schedulers import SCHEDULERS, scheduler_here
 from bertline.console import BertlineError
@@ -142,6 +143,17 @@ def test_a_job_writes_down_how_it_ended(scheduler, body, status, tmp_path, monke
     done = subprocess.run(["/bin/sh"], input=script, env={scheduler.variable: "12.here"}, text=True, check=False)
     assert done.returncode == status
     assert (scheduler.ended / "12.here").read_text() == f"{status}\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"x", b"\xff", b"-1", b"9" * 5000])
+def test_a_damaged_note_of_how_a_job_ended_counts_as_ended_from_outside(content, tmp_path, monkeypatch, capsys) -> None:
+    """A full disk leaves it empty."""
+    monkeypatch.chdir(tmp_path)
+    COBALT.ended.mkdir(parents=True)
+    (COBALT.ended / "12").write_bytes(content)
+    monkeypatch.setattr(jobs, "scheduler_here", lambda: COBALT)
+    assert jobs.job_status("12") == "failed"
+    assert "was ended from outside" in capsys.readouterr().err
 
 
 def test_a_job_whose_scheduler_passes_nothing_on_gets_what_it_needs(tmp_path, monkeypatch) -> None:

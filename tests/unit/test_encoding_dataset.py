@@ -235,9 +235,9 @@ def test_a_card_that_does_not_fit_is_refused(copied: Path, changes: dict[str, An
     [
         (["fingerprint"], "no 'fingerprint'"),
         (["tokenizer"], "no 'tokenizer'"),
-        (["tokenizer", "sha256"], "no 'sha256' in its tokenizer"),
+        (["tokenizer", "sha256"], "no 'tokenizer.sha256'"),
         (["sequence_lengths"], "no 'sequence_lengths'"),
-        (["sequence_lengths", "32", "held_out"], "no 'held_out' in its sequence_lengths.32"),
+        (["sequence_lengths", "32", "held_out"], "no 'sequence_lengths.32.held_out'"),
     ],
 )
 def test_a_card_without_a_key_is_one_line(copied: Path, keys: list[str], fault: str) -> None:

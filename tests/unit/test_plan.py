@@ -8,9 +8,12 @@ import hashlib
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from fault_counts import TIMES, drawing
+from test_corpus_damage import mutate
 
 from bertline.console import BertlineError
 from bertline.files import read_json, write_json
@@ -986,6 +989,23 @@ def test_jobs_read_the_plan_of_the_start_without_a_look_at_the_inputs() -> None:
     plan_file(config, schema).write_text("{")
     assert plan_of_job(config, schema, models).problems
     assert plan_of_job(changed(datasets__both__shards=3), schema, models).problems
+
+
+@pytest.mark.fault(row="inputs")
+def test_a_damaged_plan_of_the_start_is_made_again(record_property: Any) -> None:
+    schema, models = ROOT / "config/config.schema.yaml", ROOT / "config/models"
+    config = changed(runs__second={"pretrained": "results/runs/first/phase1@step-10", "finetune": {}})
+    plan = plan_of(config)
+    write_plan_file(plan, config, schema)
+    path, draw = plan_file(config, schema), drawing("plan of the start")
+    content = path.read_bytes()
+    body = content.partition(b"\n")[2]
+    whole = [b"", b"[]", b'{"checkpoints": []}', b"[" * 100_000, body, b"0" * 64 + b"\n" + body]
+    Path("books/one.txt").unlink()  # what is made again has a problem
+    for damaged in [*whole, *(mutate(content, draw) for _ in range(20 * TIMES))]:
+        path.write_bytes(damaged)
+        assert damaged == content or plan_of_job(config, schema, models).problems
+    record_property("faults", len(whole) + 20 * TIMES)
 
 
 def test_shards_of_a_size_are_those_of_the_number() -> None:

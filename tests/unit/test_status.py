@@ -129,7 +129,10 @@ def test_only_what_a_finished_result_does_not_need_is_prunable(plan: Plan) -> No
 def test_what_another_configuration_may_need_is_not_prunable(plan: Plan) -> None:
     """Checkpoints from which it starts, and models among which it still has to choose."""
     plan.predictions["new.jsonl"] = {"model": {"finetuning": "predicted"}}
-    write(Path("results/kept/made/choice.json"), json.dumps({"kept": ["best"], "scores": {"best": 2, "other": 1}}))
+    write(
+        Path("results/kept/made/choice.json"),
+        json.dumps({"best": "best", "kept": ["best"], "scores": {"best": 2, "other": 1}}),
+    )
     for phase in (PHASE, PHASE.with_name("1" * 16)):
         for step in (10, 20):
             write(phase / f"checkpoints/step-{step:08d}/model.safetensors", "x")

@@ -6,10 +6,13 @@ import json
 import logging
 import shutil
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+from fault_counts import TIMES, drawing
+from test_corpus_damage import mutate
 
 from bertline.console import BertlineError
 from bertline.training.checkpoints import (
@@ -134,6 +137,44 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(tmp_pat
         assert find_checkpoint(tmp_path, "mine")[1]["step"] == 3
     assert "step-00000006 is damaged" in caplog.text
     save(tmp_path, 6)
+    assert find_checkpoint(tmp_path, "mine")[1]["step"] == 6
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"step": 6', '"step": 7'), ('"mine"', '"mind"'), ('"layout_version": 2', '"layout_version": 3'),
+     ('"state.json":', '"rtate.json":'), ('"digests":', '"eigests":')],
+)  # fmt: skip
+def test_a_changed_state_that_is_still_json_is_reported_and_the_checkpoint_before_used(tmp_path, caplog, old, new):
+    save(tmp_path, 3)
+    file = save(tmp_path, 6) / "state.json"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    with caplog.at_level(logging.WARNING):
+        assert find_checkpoint(tmp_path, "mine")[1]["step"] == 3
+    assert "step-00000006 is damaged (state.json cannot be read, or does not match its digest)" in caplog.text
+
+
+@pytest.mark.fault(row="inputs")
+def test_any_changed_bytes_of_a_state_give_the_same_state_or_the_checkpoint_before(tmp_path, record_property):
+    before = save(tmp_path, 3)
+    file = save(tmp_path, 6) / "state.json"
+    content, draw, used = file.read_bytes(), drawing("state.json"), Counter()
+    whole = find_checkpoint(tmp_path, "mine")
+    for _ in range(60 * TIMES):
+        file.write_bytes(mutate(content, draw))
+        found = find_checkpoint(tmp_path, "mine")
+        assert found == whole or found[0] == before
+        used[found[0]] += 1
+    assert used[before] > 30 * TIMES
+    record_property("faults", 60 * TIMES)
+
+
+def test_a_checkpoint_of_an_earlier_version_without_a_digest_of_its_state_is_used(tmp_path):
+    file = save(tmp_path, 6) / "state.json"
+    state = json.loads(file.read_text())
+    del state["digests"]["state.json"]
+    file.write_text(json.dumps(state))
     assert find_checkpoint(tmp_path, "mine")[1]["step"] == 6
 
 

@@ -84,6 +84,7 @@ def test_a_checkpoint_from_before_shapes_were_recorded_is_resumed_and_the_log_sa
     state_json = output / "checkpoints/step-00000001/state.json"
     state = json.loads(state_json.read_text())
     del state["reproducibility"]["micro_batches"]
+    del state["digests"]["state.json"]  # as in earlier versions
     state_json.write_text(json.dumps(state))
     lines = train(recipe(steps=3), card, output).log.read_text().splitlines()
     [said] = [line for line in lines if "no longer the same bits" in line]

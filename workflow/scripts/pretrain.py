@@ -15,7 +15,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertline.files import read_text
 from bertline.training.environment import set_environment
 from bertline.training.options import Options
 from bertline.training.rank_process import run_rank
@@ -45,9 +44,9 @@ def pretrain(
     set_environment(options)
 
     from bertline.training.loop import train
-    from bertline.training.recipe import parse_recipe
+    from bertline.training.recipe import read_recipe
 
-    settings = parse_recipe(read_text(recipe))
+    settings = read_recipe(recipe)
     if os.environ.get("RANK", "0") == "0":
         logging.info("recipe: %s", recipe.resolve())
     train(settings, dataset, output, initial_weights=initial_weights, options=options, stop_signal=stop_signal)

@@ -11,7 +11,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertline.files import read_text
 from bertline.training.options import Options
 from bertline.training.rank_process import run_rank
 
@@ -30,10 +29,10 @@ def time_recipe(
         output: the JSON file to write: step_seconds, tokens_per_second, start_seconds, device, memory_bytes and others.
         seconds: of the timed steps.
     """
-    from bertline.training.recipe import parse_recipe
+    from bertline.training.recipe import read_recipe
     from bertline.training.trial import time_steps, write_speed
 
-    write_speed(output, partial(time_steps, parse_recipe(read_text(recipe)), seconds=seconds, options=options))
+    write_speed(output, partial(time_steps, read_recipe(recipe), seconds=seconds, options=options))
 
 
 if __name__ == "__main__":

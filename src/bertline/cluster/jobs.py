@@ -143,7 +143,8 @@ def job_status(number: str) -> str:
     while not ended.exists() and time.monotonic() < deadline:
         time.sleep(1)
         list(ended.parent.iterdir())  # refreshes NFS's cache
-    status = int(ended.read_text()) if ended.exists() else STOPPED_FROM_OUTSIDE
+    written = ended.read_text(errors="replace").strip() if ended.exists() else ""
+    status = int(written) if re.fullmatch("[0-9]{1,3}", written) else STOPPED_FROM_OUTSIDE  # on a full disk: empty
     if status == STOPPED_FROM_OUTSIDE:
         reasons = "walltime, memory, a dead node, or someone cancelled it"
         print(f"job {number} was ended from outside ({reasons}); its log is in {scheduler.logs}", file=sys.stderr)

@@ -34,7 +34,7 @@ from bertline.cluster.ranks import (
     srun_command,
 )
 from bertline.console import BertlineError
-from bertline.files import read_json, write_json, write_text
+from bertline.files import one_line_damage, read_object, write_json, write_text
 from bertline.results import paths
 from bertline.training.stop import STOPPED, TOKEN
 
@@ -155,10 +155,11 @@ def _count_attempt(checkpoints: Path, *, restart: bool, job: str | None) -> None
     phase = checkpoints.parent
     step = paths.durable_step(phase)
     path = phase / paths.ATTEMPTS
-    before = read_json(path) if path.exists() else {}
+    before = read_object(path) if path.exists() else {}
     if restart and (job is None or before.get("job") != job):
         before = {}
-    attempts = before.get("attempts", 0) if before.get("step") == step else 0
+    with one_line_damage(path):
+        attempts = int(before.get("attempts", 0)) if before.get("step") == step else 0
     if attempts >= MAX_ATTEMPTS:
         log = phase / paths.TRAINING_LOG
         raise BertlineError(

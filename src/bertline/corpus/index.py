@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bertline.arrays import read_array
 from bertline.console import BertlineError
 from bertline.files import write_atomically
 
@@ -41,16 +42,12 @@ def read_index(path: Path | str) -> Index:
     """Read and check an index, [documents] of INDEX_TYPE. Raises BertlineError."""
     try:
         content = Path(path).read_bytes()
-        array, mark, checksum = content[:-12], content[-12:-4], content[-4:]
-        if mark == _CHECKSUM and zlib.crc32(array) != int.from_bytes(checksum, "little"):
-            raise BertlineError(f"{path} is damaged (its checksum is another); delete it and make it again")
-        index: Index = np.load(io.BytesIO(content), allow_pickle=False)
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
-    except (ValueError, EOFError) as error:
-        raise BertlineError(f"{path} is not an index ({error}); delete it and make it again") from None
-    if index.dtype != INDEX_TYPE or index.ndim != 1:
-        raise BertlineError(f"{path} has the layout {index.dtype}, not {INDEX_TYPE}; delete it and make it again")
+    array, mark, checksum = content[:-12], content[-12:-4], content[-4:]
+    if mark == _CHECKSUM and zlib.crc32(array) != int.from_bytes(checksum, "little"):
+        raise BertlineError(f"{path} is damaged (its checksum is another); delete it and make it again")
+    index: Index = read_array(path, "an index", INDEX_TYPE, content=content)
     ends = np.cumsum(index["length"])
     if not np.array_equal(index["offset"], ends - index["length"]) or not index["sentences"].all():
         raise BertlineError(f"{path}: its documents are empty or do not follow each other; delete it and make it again")

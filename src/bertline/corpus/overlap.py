@@ -15,12 +15,22 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow.parquet import ParquetFile
 
+from bertline.arrays import NOT_AN_ARRAY
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents, tidy
 from bertline.corpus.ngrams import in_groups, ngram_hashes, ngram_hashes_of
 from bertline.corpus.tables import arrow_errors, csv_cells, json_objects
 from bertline.corpus.unpacking import as_damage_error
-from bertline.files import Json, Recipe, read_json, read_text, write_atomically, write_json
+from bertline.files import (
+    Json,
+    Recipe,
+    one_line_damage,
+    read_json,
+    read_object,
+    read_text,
+    write_atomically,
+    write_json,
+)
 
 NGRAM_WORDS = 13
 EXAMPLES = 5
@@ -112,7 +122,7 @@ def find_overlap(documents: Path | str, ngrams: Path | str, output: Path | str) 
     try:
         with as_damage_error(str(ngrams)), np.load(ngrams, allow_pickle=False) as arrays:
             names, hashes, sets = arrays["names"].tolist(), arrays["hashes"], arrays["sets"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # an array alone; other arrays; a pickle
+    except (*NOT_AN_ARRAY, AttributeError) as error:  # an array alone; other arrays; a pickle
         raise BertlineError(f"{ngrams} is not the output of collect_ngrams ({error}); make it again") from None
     overlaps, number = [], 0
     shown = progress(read_documents(documents), description="overlap", unit="documents")
@@ -161,20 +171,26 @@ def sum_up_overlap(parts: Mapping[str, Sequence[Path | str]]) -> Json:
     """
     summary: Json = {}
     for corpus, paths in parts.items():
-        for content in map(read_json, paths):
-            for name in content["sets"]:
-                of_set = summary.setdefault(name, {"documents": 0, "corpora": {}, "examples": []})
-                of_set["corpora"].setdefault(corpus, 0)
-            for found in content["overlaps"]:
-                for name, count in found["shared"].items():
-                    of_set = summary[name]
-                    of_set["documents"] += 1
-                    of_set["corpora"][corpus] += 1
-                    if len(of_set["examples"]) < EXAMPLES:
-                        of_set["examples"].append({"corpus": corpus, "id": found["id"], "shared": count})
+        for path in paths:
+            with one_line_damage(path):
+                _add_overlap(summary, corpus, read_object(path))
     return summary
+
+
+def _add_overlap(summary: Json, corpus: str, content: Json) -> None:
+    for name in content["sets"]:
+        of_set = summary.setdefault(name, {"documents": 0, "corpora": {}, "examples": []})
+        of_set["corpora"].setdefault(corpus, 0)
+    for found in content["overlaps"]:
+        for name, count in found["shared"].items():
+            of_set = summary[name]
+            of_set["documents"] += 1
+            of_set["corpora"][corpus] += 1
+            if len(of_set["examples"]) < EXAMPLES:
+                of_set["examples"].append({"corpus": corpus, "id": found["id"], "shared": count})
 
 
 def overlapping_documents(path: Path | str) -> dict[int, list[str]]:
     """Return the documents of a part that overlap, by number, with the names of the sets."""
-    return {found["document"]: list(found["shared"]) for found in read_json(path)["overlaps"]}
+    with one_line_damage(path):
+        return {int(found["document"]): list(found["shared"]) for found in read_object(path)["overlaps"]}

@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from rensa import RMinHash
 
+from bertline.arrays import read_array
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents
 from bertline.corpus.ngrams import Hashes, Places, in_groups, ngram_hashes, ngram_hashes_of
-from bertline.files import read_json, write_atomically
+from bertline.files import read_object, write_atomically
 
 PERMUTATIONS = 128
 NGRAM_WORDS = 5
@@ -74,7 +75,7 @@ def write_signatures(documents: Path | str, counts: Path | str, output: Path | s
 
     Raises BertlineError if the two do not agree.
     """
-    announced = read_json(counts)["kept"]
+    announced = read_object(counts, "kept")["kept"]
     texts = (document["text"] for document in read_documents(documents))
     with write_atomically(output) as temporary, temporary.open("wb") as file:
         header = {"descr": np.lib.format.dtype_to_descr(SIGNATURE_TYPE), "fortran_order": False, "shape": (announced,)}
@@ -92,15 +93,7 @@ def write_signatures(documents: Path | str, counts: Path | str, output: Path | s
 
 def open_signatures(path: Path | str) -> Signatures:
     """Memory-map a signature file, [documents] of SIGNATURE_TYPE. Raises BertlineError if it is missing or invalid."""
-    try:
-        signatures: Signatures = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
-    except (ValueError, EOFError) as error:
-        raise BertlineError(f"{path} is not a signature file ({error}); delete it and make it again") from None
-    if signatures.dtype != SIGNATURE_TYPE or signatures.ndim != 1:
-        raise BertlineError(f"{path} has the layout {signatures.dtype}, not {SIGNATURE_TYPE}; make it again")
-    return signatures
+    return read_array(path, "a signature file", SIGNATURE_TYPE, mapped=True)
 
 
 class SignatureFiles:

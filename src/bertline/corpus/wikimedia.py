@@ -9,7 +9,7 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.corpus.download import Expected, SourceRefused, download, http_session, name_of_mirror, obtain
 from bertline.corpus.dump_files import natural_order
-from bertline.files import Json, parse_json, read_json, write_json
+from bertline.files import Json, one_line_damage, parse_json, read_object, write_json
 
 # Both contain the same pages; small or old dumps may have only the latter.
 JOBS = ("articlesmultistreamdump", "articlesdump")
@@ -57,12 +57,12 @@ def download_part(listing: Path, part: str, mirrors: list[str], output: Path, co
 
     Raises BertlineError if the listing does not contain the part or no mirror has it.
     """
-    known = read_json(listing)["parts"]
-    if part not in known:
-        raise BertlineError(f"{listing} has no '{part}'; it has {', '.join(list(known)[:3])} ({len(known)} in all)")
-    described = known[part]
-    sources = [f"{mirror.rstrip('/')}/{described['path']}" for mirror in mirrors]
-    download(sources, output, Expected(size=described["size"], sha1=described["sha1"]), contact=contact)
+    with one_line_damage(listing):
+        known = dict(read_object(listing)["parts"])
+        if part not in known:
+            raise BertlineError(f"{listing} has no '{part}'; it has {', '.join(list(known)[:3])} ({len(known)} in all)")
+        expected, path = _expected(known[part]), str(known[part]["path"])
+    download([f"{mirror.rstrip('/')}/{path}" for mirror in mirrors], output, expected, contact=contact)
 
 
 def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json:
@@ -76,6 +76,14 @@ def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json
             raise SourceRefused(f"{refusal} ({wiki}/{dump}/dumpstatus.json)") from None
         except ValueError:
             raise SourceRefused(f"{wiki}/{dump}/dumpstatus.json is not JSON") from None
+
+
+def _expected(described: Json) -> Expected:
+    """Return the size and the checksum of a file. Raises the errors of an unexpected form."""
+    size, sha1 = int(described["size"]), str(described["sha1"])
+    if size < 0 or not re.fullmatch("[0-9a-fA-F]{40}", sha1):
+        raise ValueError(f"size {size}, sha1 {sha1[:50]!r}")
+    return Expected(size=size, sha1=sha1)
 
 
 def _parts(status: Json, wiki: str, dump: str) -> Json:
@@ -97,11 +105,11 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
         return {
             f"part-{index:05d}": {
                 "file": name,
-                "size": int(files[name]["size"]),
-                "sha1": str(files[name]["sha1"]),
+                "size": _expected(files[name]).size,
+                "sha1": _expected(files[name]).sha1,
                 "path": f"{wiki}/{dump}/{name}",
             }
             for index, name in enumerate(ordered)
         }
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise SourceRefused(f"its dumpstatus.json has an unknown form ({error!r})") from None

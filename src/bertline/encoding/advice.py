@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bertline.files import Json, read_json
+from bertline.files import Json, one_line_damage, read_object
 
 # Shares beyond which something is worth a line.
 RANDOM_MARGIN = 0.1
@@ -32,7 +32,9 @@ def warnings_in(cards: Mapping[str, Path | str]) -> Iterator[str]:
     """Yield the warnings in those cards that exist; `cards` are paths by the datasets' names."""
     for name, path in cards.items():
         if Path(path).exists():
-            yield from (f"dataset {name}: {warning}" for warning in read_json(path).get("warnings", []))
+            with one_line_damage(path):
+                warnings = [str(warning) for warning in read_object(path).get("warnings", [])]
+            yield from (f"dataset {name}: {warning}" for warning in warnings)
 
 
 def _of_text(card: Json) -> Iterator[str]:

@@ -21,7 +21,7 @@ from bertline.encoding.advice import warnings_of
 from bertline.encoding.dataset import HELD_OUT, SPLITS, check_belongs, read_card
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, validate_samples
 from bertline.encoding.tokenizer import continuations, load_tokenizer, special_token_ids
-from bertline.files import Json, Recipe, read_json, sha256_of_file, write_json
+from bertline.files import Json, Recipe, one_line_damage, read_object, sha256_of_file, write_json
 from bertline.results import paths
 
 log = logging.getLogger(__name__)
@@ -197,7 +197,8 @@ def _describe_corpora(
     for name, of_parts in counts.items():
         total: Json = {"kept": 0, "dropped": {}}
         for path in of_parts:
-            _add(total, read_json(path))
+            with one_line_damage(path):
+                _add(total, read_object(path, "kept", "dropped"))
         summary = planned.get(name, {})
         removed = summary.get("removed", {})
         index = indices.get(name)
@@ -246,8 +247,12 @@ def validate_dataset(card: Path, *, processes: PositiveInt = 1) -> str:
 
     Raises BertlineError at the first violation.
     """
-    content, directory = read_card(card), card.parent
-    tokenizer = content["tokenizer"]
+    with one_line_damage(card):
+        return _validate(read_card(card), card, processes)
+
+
+def _validate(content: Json, card: Path, processes: int) -> str:
+    directory, tokenizer = card.parent, content["tokenizer"]
     _check(
         tokenizer == describe_tokenizer(directory / tokenizer["file"]),
         f"{card} does not describe the {tokenizer['file']} next to it",

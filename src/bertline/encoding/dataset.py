@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +15,17 @@ from bertline.console import BertlineError
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples
 from bertline.encoding.page_cache import major_faults, wait_for_pages
 from bertline.encoding.ranges import offsets_of
-from bertline.encoding.tokenizer import id_type
+from bertline.encoding.tokenizer import SPECIAL_TOKENS, id_type
 from bertline.files import Json, read_json
 
 HELD_OUT = "held_out"
 SPLITS = ("train", HELD_OUT)
-# Required keys of a card; it has more, which are optional.
-CARD_KEYS = ("fingerprint", "settings", "corpora", "tokenizer", "sequence_lengths")
-TOKENIZER_KEYS = ("file", "sha256", "vocab_size", "special_tokens", "continuation_bitmap")
+# Required keys of a card and of its parts, and their types; it has more, which are optional.
+CARD_TYPES = {"fingerprint": str, "settings": dict, "corpora": list, "tokenizer": dict, "sequence_lengths": dict}
+TOKENIZER_TYPES = {"file": str, "sha256": str, "vocab_size": int, "special_tokens": dict, "continuation_bitmap": str}
+NAMES_OF_TYPES = {str: "a text", int: "a number", dict: "an object", list: "a list"}
+MAX_DIGITS = 10  # of a sequence length
+FILE_TYPES = {"file": str, "sha256": str, "samples": int, "tokens": int}
 
 
 # After a batch that waited for storage, this many batches are read ahead. The one TRIAL before their end is not read
@@ -292,24 +295,54 @@ def _allow_open_files(count: int, card: Path | str) -> None:
 
 
 def read_card(path: Path | str) -> Json:
-    """Read dataset.json. Raises BertlineError if it is missing, of another layout version, or lacks a key."""
+    """Read dataset.json. Raises BertlineError if it is missing, of another layout version, or lacks a needed key.
+
+    It also does if a value that is used has another type.
+    """
     card = read_json(path)
     version = card.get("layout_version") if isinstance(card, dict) else None
     if version != LAYOUT_VERSION:
         raise BertlineError(
             f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode the dataset again"
         )
-    _check_keys(card, CARD_KEYS, path)
-    _check_keys(card["tokenizer"], TOKENIZER_KEYS, path, " in its tokenizer")
+    _check_types(card, CARD_TYPES, path)
+    tokenizer = card["tokenizer"]
+    _check_types(tokenizer, TOKENIZER_TYPES, path, "tokenizer")
+    _check_types(tokenizer["special_tokens"], dict.fromkeys(SPECIAL_TOKENS, int), path, "tokenizer.special_tokens")
+    for token, index in tokenizer["special_tokens"].items():
+        if not 0 <= index < tokenizer["vocab_size"]:
+            raise _wrong(path, f"tokenizer.special_tokens.{token}", index, "an id of the vocabulary")
+    try:
+        continuation_bitmap(card)
+    except (ValueError, OverflowError):
+        raise _wrong(path, "tokenizer.continuation_bitmap", tokenizer["continuation_bitmap"], "a bit an id") from None
+    for number, corpus in enumerate(card["corpora"]):
+        _check_types(corpus, {"name": str}, path, f"corpora.{number}")
     for length, section in card["sequence_lengths"].items():
-        _check_keys(section, SPLITS, path, f" in its sequence_lengths.{length}")
+        where = f"sequence_lengths.{length}"
+        if not (length.isdecimal() and length.isascii() and len(length) < MAX_DIGITS):
+            raise _wrong(path, "sequence_lengths", length, "numbers")
+        _check_types(section, dict.fromkeys(SPLITS, list), path, where)
+        for split in SPLITS:
+            for number, entry in enumerate(section[split]):
+                _check_types(entry, FILE_TYPES, path, f"{where}.{split}.{number}")
     return card
 
 
-def _check_keys(content: Json, keys: Sequence[str], path: Path | str, where: str = "") -> None:
-    missing = next((key for key in keys if not isinstance(content, dict) or key not in content), None)
-    if missing is not None:
-        raise BertlineError(f"{path} has no '{missing}'{where}; encode the dataset again")
+def _check_types(content: Any, types: Mapping[str, type], path: Path | str, where: str = "") -> None:
+    """Raise BertlineError unless `content` is an object with these keys, whose values are of these types."""
+    if not isinstance(content, dict):
+        raise _wrong(path, where, content, "an object")
+    for key, wanted in types.items():
+        name = f"{where}.{key}" if where else key
+        if key not in content:
+            raise BertlineError(f"{path} has no '{name}'; encode the dataset again")
+        if type(content[key]) is not wanted:
+            raise _wrong(path, name, content[key], NAMES_OF_TYPES[wanted])
+
+
+def _wrong(path: Path | str, key: str, given: Any, allowed: str) -> BertlineError:
+    return BertlineError(f"{path}: {key}: given {str(given)[:80]!r}, allowed is {allowed}; encode the dataset again")
 
 
 def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: int) -> None:
@@ -331,5 +364,8 @@ def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: in
 
 def continuation_bitmap(card: Json) -> np.ndarray:
     """Return which ids continue a word: bool [vocabulary]. In the card bit i is bit i % 8 of byte i // 8, as base64."""
-    packed = np.frombuffer(base64.b64decode(card["tokenizer"]["continuation_bitmap"]), dtype=np.uint8)
-    return np.unpackbits(packed, count=card["tokenizer"]["vocab_size"], bitorder="little").astype(bool)
+    packed = np.frombuffer(base64.b64decode(card["tokenizer"]["continuation_bitmap"], validate=True), dtype=np.uint8)
+    size = card["tokenizer"]["vocab_size"]
+    if len(packed) != (size + 7) // 8:
+        raise ValueError(f"{len(packed)} bytes for a vocabulary of {size}")
+    return np.unpackbits(packed, count=size, bitorder="little").astype(bool)

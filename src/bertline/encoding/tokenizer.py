@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from bertline.console import BertlineError
 from bertline.encoding.normalizer import bert_normalizer, bert_part
-from bertline.files import read_json, read_text, write_text
+from bertline.files import read_object, read_text, write_text
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
@@ -137,7 +137,11 @@ def read_tokenizer(path: Path | str) -> Tokenizer:
     if path.suffix == ".json":
         return load_tokenizer(path)
     beside = path.with_name("tokenizer_config.json")
-    settings = read_json(beside) if beside.exists() else {}
+    settings = read_object(beside) if beside.exists() else {}
+    for key in ("do_lower_case", "tokenize_chinese_chars", "strip_accents"):
+        given = settings.get(key, True)
+        if not isinstance(given, bool) and not (given is None and key == "strip_accents"):
+            raise BertlineError(f"{beside}: {key}: given {str(given)[:80]!r}, allowed are true and false; correct it")
     lowercase = settings.get("do_lower_case", True)
     tokenizer = take_tokenizer(path, lowercase=lowercase)
     tokenizer.normalizer = bert_normalizer(
@@ -173,8 +177,11 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
     for token in description.get("added_tokens", []):
         if not token["special"] or vocabulary.get(token["content"]) != token["id"]:
             raise BertlineError(f"{path}: '{token['content']}' is added outside its vocabulary; put it there")
+    if "" in vocabulary:
+        raise BertlineError(f"{path}: the token with the id {vocabulary['']} is empty; give it a name")
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise BertlineError(f"{path}: the ids of its vocabulary have gaps; number them from 0 without any")
+    _check_template(description.get("post_processor"), vocabulary, path)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True
@@ -187,6 +194,21 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
     return tokenizer
 
 
+def _check_template(processor: Any, vocabulary: Mapping[str, int], path: Path | str) -> None:
+    """Check the special tokens of a template: for one that is not there the library panics."""
+    for part in (processor or {}).get("processors", []):
+        _check_template(part, vocabulary, path)
+    known = (processor or {}).get("special_tokens", {})
+    for name, token in known.items() if isinstance(known, dict) else ():
+        if token["ids"] != [vocabulary.get(one) for one in token["tokens"]]:
+            raise BertlineError(f"{path}: its template gives {name} other ids than the vocabulary; correct them")
+    for template in ("single", "pair"):
+        for piece in (processor or {}).get(template, []):
+            name = piece["SpecialToken"]["id"] if "SpecialToken" in piece else None
+            if name is not None and name not in known:
+                raise BertlineError(f"{path}: its template names {name[:80]!r}, which is not in special_tokens; add it")
+
+
 def _check_bert(description: Any, path: Path | str) -> None:
     for part, kind in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer"), ("model", "WordPiece")):
         given = (bert_part(description.get(part)) or {}).get("type")
@@ -194,7 +216,9 @@ def _check_bert(description: Any, path: Path | str) -> None:
             raise BertlineError(
                 f"{path}: its {part} is {given}; name a tokenizer of BERT's kind, whose is {kind}, or byte-level BPE"
             )
-    if description["model"]["continuing_subword_prefix"] != CONTINUATION_PREFIX:
+    if (unknown := description["model"].get("unk_token")) != "[UNK]":
+        raise BertlineError(f"{path}: its unk_token is {unknown}, not [UNK]; name another")
+    if description["model"].get("continuing_subword_prefix") != CONTINUATION_PREFIX:
         raise BertlineError(
             f"{path}: its words do not continue with '{CONTINUATION_PREFIX}', as BERT's do; name another"
         )

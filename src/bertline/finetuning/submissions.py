@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.files import Recipe, read_json, write_atomically, write_text
+from bertline.files import Recipe, read_object, write_atomically, write_text
 from bertline.results import paths
+from bertline.results.kept import score_in
 from bertline.tasks.glue import GLUE_TASKS
 from bertline.tasks.task import TextTask
 
@@ -56,13 +57,12 @@ def choose_submissions(finetunings: Iterable[str]) -> list[Path]:
     best: dict[str, tuple[float, list[Path]]] = {}
     for finetuning in finetunings:
         folder = Path(paths.FINETUNING.format(finetuning=finetuning))
-        result = read_json(folder / paths.SCORES)
+        task, score = str(read_object(folder / paths.SCORES, "task")["task"]), score_in(folder / paths.SCORES)
         files = sorted(folder.glob("submission/*.tsv"))
         if not files:
             raise BertlineError(f"{folder} has no predictions of test sets; set predict_test and run it again")
-        score = result["scores"][result["primary"]]
-        if result["task"] not in best or score > best[result["task"]][0]:
-            best[result["task"]] = (score, files)
+        if task not in best or score > best[task][0]:
+            best[task] = (score, files)
     for task, (score, files) in best.items():
         logger.info("%s: %s, %.2f on dev", task, files[0].parents[1], score)
     present = {path.name for _, files in best.values() for path in files}

@@ -8,6 +8,7 @@ operations and the speed of a GPU in site.yaml. Every estimate states its basis.
 from __future__ import annotations
 
 import csv
+import math
 import statistics
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,7 +18,7 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.corpus.sources import listing_of, slices_of
 from bertline.encoding.tokenizer import load_tokenizer
-from bertline.files import Json, read_json, write_json
+from bertline.files import Json, one_line_damage, read_object, write_json
 from bertline.fingerprint import fingerprint
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
@@ -123,7 +124,7 @@ def recorded_seconds(files: Iterable[Path], column: str) -> list[float]:
                 # Snakemake writes NA for a job that was too short to measure.
                 with suppress(KeyError, TypeError, ValueError):
                     seconds.append(float(row[column]))
-    return seconds
+    return [of_job for of_job in seconds if math.isfinite(of_job)]
 
 
 @dataclass(frozen=True)
@@ -190,15 +191,21 @@ def _seconds_besides_training(alike: list[tuple[Path, Json]]) -> float:
 
 def _alike(phase: Json) -> list[tuple[Path, Json]]:
     """Return the finished trainings, and their recipes, that take as long for a sample."""
-    finished = [
-        (path, read_json(path / paths.RECIPE)) for path in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
-    ]
-    return [(path, recipe) for path, recipe in finished if _is_alike(recipe, phase)]
+    finished = [(path, _recipe_of(path)) for path in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)]
+    return [(path, recipe) for path, recipe in finished if _is_alike(path / paths.RECIPE, recipe, phase)]
 
 
-def _is_alike(recipe: Json, phase: Json) -> bool:
-    same_settings = all(recipe["settings"][name] == phase["settings"][name] for name in SAME_SPEED)
-    return same_settings and all(recipe["model"].get(name) == value for name, value in phase["model"].items())
+def _recipe_of(folder: Path) -> Json:
+    path = folder / paths.RECIPE
+    recipe = read_object(path, "settings", "model", "hardware")
+    with one_line_damage(path):
+        return {**recipe, "world_size": int(recipe["world_size"]), "hardware": str(recipe["hardware"])}
+
+
+def _is_alike(path: Path, recipe: Json, phase: Json) -> bool:
+    with one_line_damage(path):
+        same_settings = all(recipe["settings"][name] == phase["settings"][name] for name in SAME_SPEED)
+        return same_settings and all(recipe["model"].get(name) == value for name, value in phase["model"].items())
 
 
 def _own_speed(folder: Path, settings: Json) -> _Speed | None:
@@ -208,10 +215,11 @@ def _own_speed(folder: Path, settings: Json) -> _Speed | None:
     rate = _samples_per_second(folder / paths.STARTED_JOURNAL)
     if rate is None or not state.exists():
         return None
-    reproducibility = read_json(state).get("reproducibility")
+    reproducibility = read_object(state).get("reproducibility")
     if reproducibility is None:  # a checkpoint of another layout version
         return None
-    processes = reproducibility["world_size"]
+    with one_line_damage(state):
+        processes = int(reproducibility["world_size"])
     return _Speed(processes / rate, processes, f"its own journal, up to step {step} of {settings['steps']}")
 
 
@@ -239,8 +247,9 @@ def _samples_per_second(journal: Path) -> float | None:
     if not points:
         return None
     # Journals of older versions have only the speed of steps.
-    slower = statistics.fmean(point[key] / point.get(overall, point[key]) for point in points)
-    return statistics.median(point[key] for point in points) / slower
+    with one_line_damage(journal):
+        slower = statistics.fmean(point[key] / point.get(overall, point[key]) for point in points)
+        return statistics.median(point[key] for point in points) / slower
 
 
 def record_speed(recipe: Json, timed: Json) -> None:
@@ -257,15 +266,18 @@ def record_speed(recipe: Json, timed: Json) -> None:
 
 def _timed_speed(phase: Json) -> _Speed | None:
     """Return the median of trials of this network."""
-    steps = [read_json(path) for path in sorted(Path(paths.TIMED_STEP).parent.glob("*.json"))]
-    alike = [step for step in steps if _is_alike(step, phase)]
-    if not alike:
+    speeds = []
+    for path in sorted(Path(paths.TIMED_STEP).parent.glob("*.json")):
+        step = read_object(path, "model", "settings", "seconds", "world_size", "hardware")
+        if _is_alike(path, step, phase):
+            with one_line_damage(path):
+                of_sample = step["seconds"] * step["world_size"] / step["settings"]["global_batch_size"]
+                speeds.append((of_sample, int(step["world_size"]), str(step["hardware"])))
+    if not speeds:
         return None
-    seconds = [step["seconds"] * step["world_size"] / step["settings"]["global_batch_size"] for step in alike]
-    hardware = ", ".join(sorted({step["hardware"] for step in alike}))
-    return _Speed(
-        statistics.median(seconds), max(step["world_size"] for step in alike), f"a trial of some steps, on {hardware}"
-    )
+    seconds, processes, hardware = zip(*speeds, strict=True)
+    where = ", ".join(sorted(set(hardware)))
+    return _Speed(statistics.median(seconds), max(processes), f"a trial of some steps, on {where}")
 
 
 def _computed_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None:

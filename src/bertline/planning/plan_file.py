@@ -1,4 +1,4 @@
-"""The plan of a started graph as a file, which its jobs read.
+"""The plan of a started graph as a file, which its jobs read: its SHA-256 in a line, and JSON.
 
 Each of them would otherwise ask the disk for every input of every corpus, and a job may not decide otherwise than the
 process that started it.
@@ -6,6 +6,7 @@ process that started it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -27,9 +28,11 @@ def plan_file(config: Json, schema_path: Path | str) -> Path:
 def plan_of_job(config: Json, schema_path: Path | str, models: Path | str) -> Plan:
     """Return the plan that `write_plan_file` wrote, or if there is none make it. Raises BertlineError."""
     try:
-        content = json.loads(plan_file(config, schema_path).read_text(encoding="utf-8"))
-        return _decode(content, models)
-    except (OSError, ValueError, KeyError, TypeError):
+        digest, _, text = plan_file(config, schema_path).read_text(encoding="utf-8").partition("\n")
+        if digest != _digest(text):
+            raise ValueError("another digest")
+        return _decode(json.loads(text), models)
+    except (OSError, ValueError):
         return make_plan(config, schema_path, models)
 
 
@@ -41,7 +44,11 @@ def write_plan_file(plan: Plan, config: Json, schema_path: Path | str) -> None:
         path.unlink(missing_ok=True)
         return
     with write_atomically(path, durable=False) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(f"{_digest(text)}\n{text}", encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _encode(plan: Plan) -> Json:

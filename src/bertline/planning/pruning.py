@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertline.files import read_json
 from bertline.planning.plan import Plan
 from bertline.results import paths
-from bertline.results.kept import kept_by_any, model_of, read_choice
+from bertline.results.kept import decided_by_any, kept_by_any, model_of, read_choice
 
 # A job changes its unfinished output more often.
 SECONDS_OF_A_JOB = 24 * 3600
@@ -52,17 +51,11 @@ def prunable(plan: Plan) -> list[Prunable]:
     for output, prediction in plan.predictions.items():
         if not Path(output).exists():
             kept.add(prediction["model"].get("finetuning"))
-    unneeded = {*plan.finetunings, *_decided()} - kept
+    unneeded = {*plan.finetunings, *decided_by_any()} - kept
     finetunings = paths.finished_folders(paths.FINETUNING, paths.FINETUNING_OUTPUTS)
     models = (model_of(folder.name) for folder in finetunings if folder.name in unneeded)
     found += _entries("models of other seeds and settings", (model for model in models if model.exists()))
     return found + _entries("remains of killed jobs", _remains())
-
-
-def _decided() -> set[str]:
-    """Return the fine-tunings that took part in any choice that is made, of any configuration."""
-    choices = Path(paths.KEPT).parent.glob(f"*/{Path(paths.KEPT_CHOICE).name}")
-    return {key for path in choices for key in read_json(path)["scores"]}
 
 
 def _remains() -> Iterator[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from bertline.console import BertlineError
-from bertline.files import Json, read_json
+from bertline.files import Json, one_line_damage, read_object
 from bertline.planning.names import nearest
 from bertline.planning.plan import Plan
 from bertline.results import paths
@@ -43,7 +43,7 @@ def recipe_of(plan: Plan, name: str) -> Json:
     recipe = names[name]
     model = dict(recipe["model"])
     if "directory" in model:
-        model = read_json(Path(model["directory"], paths.CONFIG))
+        model = read_object(Path(model["directory"], paths.CONFIG))
     model.setdefault("vocab_size", _vocab_size(plan, recipe["dataset"]) if recipe["dataset"] else 0)
     if "task" in recipe:
         return recipe | {"model": model, "initial_weights": None}
@@ -53,7 +53,8 @@ def recipe_of(plan: Plan, name: str) -> Json:
 def _vocab_size(plan: Plan, dataset: str) -> int:
     card = Path(plan.dataset_file(dataset, paths.CARD))
     if card.exists():
-        return int(read_json(card)["tokenizer"]["vocab_size"])
+        with one_line_damage(card):
+            return int(read_object(card)["tokenizer"]["vocab_size"])
     tokenizer = plan.datasets[dataset]["settings"]["tokenizer"]
     if "vocab_size" not in tokenizer:
         raise BertlineError(

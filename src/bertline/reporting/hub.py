@@ -29,11 +29,11 @@ from huggingface_hub.utils.sha import git_hash
 from tabulate import tabulate
 
 from bertline.console import BertlineError, without_credentials
-from bertline.files import sha256_of_file
+from bertline.files import one_line_damage, sha256_of_file
 from bertline.reporting.hub_check import compare_logits
 from bertline.reporting.model_card import card_of_finetuned
 from bertline.results import paths
-from bertline.results.records import Record, one_line_damage, one_line_damage_of, read_record
+from bertline.results.records import Record, one_line_damage_of, read_record
 from bertline.training.checkpoints import valid_checkpoints
 from bertline.training.publishing import export_phase
 

@@ -9,6 +9,7 @@ metric, and `raw`, with a line for each kernel.
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,6 +85,10 @@ def _rows(path: Path, lines: Sequence[str]) -> Iterator[dict[str, str]]:
     csv.field_size_limit(MAX_NAME_LENGTH)
     table = csv.DictReader(line for line in lines if line.startswith('"'))
     try:
+        columns = table.fieldnames or ()
+        for name in ("Process ID", "Kernel Name", *(["Metric Value"] if "Metric Name" in columns else [])):
+            if name not in columns:
+                raise BertlineError(f"{path}: the table of ncu has no column '{name}'; keep the whole output of ncu")
         for row in table:
             if not row["ID"].isdecimal():
                 continue
@@ -100,7 +105,10 @@ def _number(path: Path, text: str) -> float:
         return 0.0
     if not re.fullmatch(r"(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d{1,2})?", text, re.ASCII):
         raise BertlineError(f"{path}: '{text[:50]}' is not a number; run ncu with LC_ALL=C")
-    return float(text.replace(",", ""))
+    number = float(text.replace(",", ""))
+    if not math.isfinite(number):
+        raise BertlineError(f"{path}: '{text[:50]}...' is too large a number; run ncu again")
+    return number
 
 
 def utilization(kernels: list[Kernel]) -> list[Row]:

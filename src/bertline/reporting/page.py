@@ -14,7 +14,7 @@ from jinja2 import TemplateError
 from markupsafe import Markup
 
 from bertline.console import BertlineError
-from bertline.files import write_text
+from bertline.files import one_line_damage, write_text
 from bertline.reporting import alternatives, data, figures
 from bertline.reporting.comparison import as_table, differing_settings, outcomes
 from bertline.reporting.model_card import template, write_model_card
@@ -29,14 +29,7 @@ from bertline.reporting.scores import (
 )
 from bertline.results import describe, paths
 from bertline.results.curves import cost_of, phase_facts
-from bertline.results.records import (
-    Phase,
-    Record,
-    chosen_on_dev,
-    one_line_damage,
-    one_line_damage_of,
-    read_record,
-)
+from bertline.results.records import Phase, Record, chosen_on_dev, one_line_damage_of, read_record
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:

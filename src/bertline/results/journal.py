@@ -73,7 +73,7 @@ def _point(line: str, where: str) -> JournalPoint:
         content = json.loads(line)
         metrics = {key: float("nan") if value is None else float(value) for key, value in content["metrics"].items()}
         return JournalPoint(int(content["step"]), int(content["timestamp"]), metrics)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise BertlineError(
             f"{where} is not a point of a metrics journal ({error}); delete the line, or the result, to make it again"
         ) from None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.files import Json, Recipe, read_json, write_json, write_link
+from bertline.files import Json, Recipe, one_line_damage, read_object, write_json, write_link
 from bertline.results import paths
 
 logger = logging.getLogger(__name__)
@@ -69,8 +70,14 @@ def is_finished(finetuning: str) -> bool:
 
 def dev_score(finetuning: str) -> float:
     """Return the main score of a finished fine-tuning on the dev set, in percent."""
-    result = read_json(paths.FINETUNING_SCORES.format(finetuning=finetuning))
-    return float(result["scores"][result["primary"]])
+    return score_in(Path(paths.FINETUNING_SCORES.format(finetuning=finetuning)))
+
+
+def score_in(scores: Path) -> float:
+    """Return the main score on the dev set, in percent, of a metrics.json."""
+    result = read_object(scores, "scores", "primary")
+    with one_line_damage(scores):
+        return float(result["scores"][result["primary"]])
 
 
 def model_of(finetuning: str) -> Path:
@@ -81,10 +88,28 @@ def model_of(finetuning: str) -> Path:
 def read_choice(kept: str) -> Json | None:
     """Return a choice: `best`, all `kept` fine-tunings, and the `scores` of all; None before it is made."""
     path = Path(paths.KEPT_CHOICE.format(kept=kept))
-    return read_json(path) if path.exists() else None
+    return _choice_in(path) if path.exists() else None
 
 
 def kept_by_any() -> set[str]:
     """Return the fine-tunings that any choice keeps, of any configuration."""
-    choices = Path(paths.KEPT).parent.glob(f"*/{Path(paths.KEPT_CHOICE).name}")
-    return {key for path in choices for key in read_json(path)["kept"]}
+    return {key for path in _choices() for key in _choice_in(path)["kept"]}
+
+
+def decided_by_any() -> set[str]:
+    """Return the fine-tunings that took part in any choice that is made, of any configuration."""
+    return {key for path in _choices() for key in _choice_in(path)["scores"]}
+
+
+def _choices() -> Iterator[Path]:
+    return Path(paths.KEPT).parent.glob(f"*/{Path(paths.KEPT_CHOICE).name}")
+
+
+def _choice_in(path: Path) -> Json:
+    choice = read_object(path, "best", "kept", "scores")
+    with one_line_damage(path):
+        scores = {key: float(score) for key, score in choice["scores"].items()}
+        # Models that no choice keeps are deleted.
+        if not isinstance(choice["kept"], list) or not {choice["best"], *choice["kept"]} <= scores.keys():
+            raise ValueError("best and kept are not all among the scores")
+        return {**choice, "scores": scores}

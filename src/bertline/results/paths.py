@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertline.files import read_json
+from bertline.files import one_line_damage, read_object
 from bertline.fingerprint import STAGE_VERSIONS
 
 # Downloads, which are never deleted automatically.
@@ -137,4 +137,7 @@ def finished_folders(template: str, outputs: tuple[str, ...]) -> list[Path]:
 def durable_step(folder: Path | str) -> int:
     """Return the step of the last complete checkpoint of a training; 0 if there is none."""
     durable = Path(folder, DURABLE)
-    return int(read_json(durable)["step"]) if durable.exists() else 0
+    if not durable.exists():
+        return 0
+    with one_line_damage(durable):
+        return int(read_object(durable)["step"])

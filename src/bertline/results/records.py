@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertline.console import BertlineError
-from bertline.files import read_json
+from bertline.files import one_line_damage, read_object
 from bertline.results import paths
 from bertline.results.journal import JournalPoint, read_journal
 
@@ -194,20 +193,6 @@ class Record:
 
 
 @contextmanager
-def one_line_damage(path: Path | str) -> Iterator[None]:
-    """Turn the errors of unexpected content of the file `path` into one line that names it."""
-    remedy = "restore it from a copy, or delete it so that the graph makes the result again"
-    try:
-        yield
-    except KeyError as error:
-        raise BertlineError(f"{path} lacks the key {error}; {remedy}") from error
-    except OSError as error:
-        raise BertlineError(f"{error.filename or path} cannot be read ({error.strerror}); allow it") from error
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise BertlineError(f"{path} is damaged ({error}); {remedy}".replace("\n", " ")) from error
-
-
-@contextmanager
 def one_line_damage_of(record: Record) -> Iterator[None]:
     """Turn the errors of unexpected content of a dataset's card, a recipe or scores into one line.
 
@@ -230,7 +215,7 @@ def read_record(path: Path | str) -> Record:
     """
     path = Path(path).resolve()  # the record.json next to the run's links is a link to it
     with one_line_damage(path):
-        content = _read_object(path, "run", "experiment", "fingerprint")
+        content = read_object(path, "run", "experiment", "fingerprint")
         if not all(isinstance(content[key], str) for key in ("run", "experiment", "fingerprint")):
             raise TypeError("a name is not a text")
         _check_names(content)
@@ -264,23 +249,12 @@ def _check_names(content: dict[str, Any]) -> None:
         raise ValueError("the name of the run or its fingerprint has a slash")
 
 
-def _read_object(path: Path, *keys: str) -> dict[str, Any]:
-    """Read a JSON object that has at least these keys."""
-    content = read_json(path)
-    with one_line_damage(path):
-        if not isinstance(content, dict):
-            raise TypeError("it is not a JSON object")
-        for key in keys:
-            content[key]
-    return content
-
-
 def _read_dataset(entry: dict[str, Any] | None) -> EncodedDataset:
     if entry is None:
         return EncodedDataset("", Path(), {})
     card = Path(entry["path"], paths.CARD)
     return EncodedDataset(
-        entry["fingerprint"], card.parent, _read_object(card, "sequence_lengths") if card.exists() else {}
+        entry["fingerprint"], card.parent, read_object(card, "sequence_lengths") if card.exists() else {}
     )
 
 
@@ -290,7 +264,7 @@ def _read_phase(entry: dict[str, Any], dataset: Path) -> Phase:
     loss = None
     if trigram is not None:
         with one_line_damage(trigram):
-            measured = _read_object(trigram)["cross_entropy"]
+            measured = read_object(trigram)["cross_entropy"]
             loss = None if measured is None else float(measured)  # None: no text is held out
     return Phase(**_read_training(entry, paths.PHASE_OUTPUTS), trigram_loss=loss)
 
@@ -306,7 +280,7 @@ def _read_finetuning(entry: dict[str, Any]) -> Finetuning:
 
 
 def _read_scores(path: Path) -> dict[str, Any]:
-    result = _read_object(path)
+    result = read_object(path)
     with one_line_damage(path):
         numbers = {
             key: {name: float(value) for name, value in result.get(key, {}).items()} for key in ("scores", "baselines")
@@ -322,7 +296,7 @@ def _read_kept(choices: dict[str, str], finetunings: list[Finetuning]) -> Iterat
     finished = {finetuning.fingerprint: finetuning for finetuning in finetunings if finetuning.finished}
     for name, key in choices.items():
         path = Path(paths.KEPT_CHOICE.format(kept=key))
-        choice = _read_object(path, "best", "kept") if path.exists() else {"best": None, "kept": []}
+        choice = read_object(path, "best", "kept") if path.exists() else {"best": None, "kept": []}
         with one_line_damage(path):
             is_kept = choice["best"] in choice["kept"] and choice["best"] in finished
         if is_kept:
@@ -344,7 +318,7 @@ def _read_training(entry: dict[str, Any], outputs: tuple[str, ...]) -> dict[str,
     return {
         **{key: entry[key] for key in ("name", "fingerprint")},
         "path": path,
-        "recipe": _read_object(recipe, "settings") if recipe.exists() else {},
+        "recipe": read_object(recipe, "settings") if recipe.exists() else {},
         "journal": journal,
         "finished": finished,
     }

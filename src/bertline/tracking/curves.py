@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.files import write_text
+from bertline.files import one_line_damage, write_text
 from bertline.results.journal import JournalPoint
-from bertline.results.records import Training, one_line_damage, read_record
+from bertline.results.records import Training, read_record
 from bertline.tracking.following import repeat
 from bertline.tracking.store import records_in
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from bertline.files import read_json
+from bertline.files import one_line_damage, read_object
 from bertline.results import paths
 
 REQUIREMENTS = ["mlflow", "torch", "transformers"]
@@ -24,7 +24,8 @@ _KINDS = {
 
 def kind_of(folder: Path) -> str:
     """Return the purpose of a model in Hugging Face's layout: fill-mask or the name of a task's pipeline."""
-    architecture = read_json(folder / paths.CONFIG)["architectures"][0]
+    with one_line_damage(folder / paths.CONFIG):
+        architecture = read_object(folder / paths.CONFIG)["architectures"][0]
     return next((kind for suffix, kind in _KINDS.items() if architecture.endswith(suffix)), "fill-mask")
 
 

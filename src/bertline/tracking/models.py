@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from bertline.console import DISK_IS_FULL, BertlineError
-from bertline.files import write_json
+from bertline.files import one_line_damage, write_json
 from bertline.results import paths
-from bertline.results.records import KeptModel, Record, one_line_damage, read_record
+from bertline.results.records import KeptModel, Record, read_record
 from bertline.tracking.flavors import kind_of, load_expression, save_model
 from bertline.tracking.logged_models import FINGERPRINT_TAG, add_logged_model, find_logged_models, offers_logged_models
 from bertline.tracking.origin import read_origin

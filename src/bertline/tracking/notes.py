@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bertline.console import BertlineError
+from bertline.files import parse_json
 from bertline.tracking.run_tree import Entry, Point
 from bertline.tracking.sending import PARAMETER_LENGTH, digest_of_lines, shortened
 
@@ -23,9 +25,21 @@ OLD_SENT_TAG = "bertline.sent"
 
 
 def sent_before(run: Run) -> dict[str, Any]:
-    """Return the note of what was sent to a run, empty for one without."""
+    """Return the note of what was sent to a run, empty for one without. Raises BertlineError for a damaged one."""
     tags = run.data.tags
-    return json.loads(tags.get(SENT_TAG) or tags.get(OLD_SENT_TAG) or "{}")
+    try:
+        note = parse_json(tags.get(SENT_TAG) or tags.get(OLD_SENT_TAG) or "{}")
+        for number, digest in ((note.get("points", 0), note.get("digest")), note.get("sending", (0, None))):
+            if type(number) is not int or not isinstance(digest, str | None):
+                raise TypeError(f"{number!r} points with the digest {digest!r}")
+        if not isinstance(note.get("artifacts", {}), dict):
+            raise TypeError("artifacts are no object")
+    except (AttributeError, TypeError, ValueError) as error:
+        raise BertlineError(
+            f"the tag {SENT_TAG} of the MLflow run {run.info.run_id} is damaged ({error}); delete that run, and it is "
+            "sent again"
+        ) from None
+    return dict(note)
 
 
 def note_before_sending(entry: Entry, before: dict[str, Any]) -> str:

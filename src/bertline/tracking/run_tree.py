@@ -16,11 +16,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertline.files import digest_of_file
+from bertline.files import digest_of_file, one_line_damage
 from bertline.fingerprint import fingerprint
 from bertline.results import describe, paths
 from bertline.results.curves import places
-from bertline.results.records import Finetuning, Phase, Record, Training, chosen_on_dev, one_line_damage
+from bertline.results.records import Finetuning, Phase, Record, Training, chosen_on_dev
 from bertline.tracking.thinning import thin
 
 # A recipe's keys that affect the result, in addition to its settings. MLflow's parameters are immutable, so they

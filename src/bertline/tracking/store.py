@@ -25,9 +25,9 @@ from urllib.parse import parse_qs, urlsplit
 from filelock import FileLock
 
 from bertline.console import BertlineError, without_credentials
-from bertline.files import write_atomically
+from bertline.files import one_line_damage, write_atomically
 from bertline.results.paths import RUN_RECORD
-from bertline.results.records import one_line_damage, read_record
+from bertline.results.records import read_record
 from bertline.tracking.following import repeat
 from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import publish

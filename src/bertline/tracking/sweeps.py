@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertline.files import Json, read_json
+from bertline.files import Json, one_line_damage, read_object
 from bertline.fingerprint import fingerprint
 from bertline.results import describe
 from bertline.tracking.run_tree import Artifact, Entry, Point
@@ -22,7 +22,11 @@ def track_sweep(folder: Path, tracking_uri: str) -> None:
 
 def entry_of(folder: Path) -> Entry:
     """Return the entry of the sweep in a folder: metrics named {table}/{column}, by size or by processes."""
-    sweep = read_json(folder / SWEEP)
+    with one_line_damage(folder / SWEEP):
+        return _entry(folder, read_object(folder / SWEEP))
+
+
+def _entry(folder: Path, sweep: Json) -> Entry:
     name, digest = f"sweep of {sweep['name']}", fingerprint(sweep)
     points = [
         Point(f"{table}/{key}", row[step], sweep["finished"], float(value))

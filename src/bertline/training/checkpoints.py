@@ -3,7 +3,7 @@
     checkpoints/step-00000100/model.safetensors      weights, in Bertline's names
                               optimizer.safetensors  {parameter}.{state tensor}, as the optimizer's entry declares
                               state.json             fingerprint, step, the best step so far, how it was computed,
-                                                     digests of the other two files
+                                                     digests of the other two files and of itself
     checkpoints/durable.json                         {"step": n}: journal points up to n will not be retracted
     checkpoints/recipe.json                          the recipe during training, and the jobs so far: see started.py
 
@@ -13,6 +13,8 @@ damaged one is reported and the one before it is used; one of another fingerprin
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import re
 import shutil
@@ -65,7 +67,8 @@ def save_checkpoint(
         for name, tensors in zip(FILES, (weights, optimizer), strict=True):
             save_tensors(aside / name, tensors)
         digests = {name: sha256_of_file(aside / name) for name in FILES}
-        write_json(aside / paths.STATE, {**state, "layout_version": LAYOUT_VERSION, "digests": digests})
+        described = {**state, "layout_version": LAYOUT_VERSION, "digests": digests}
+        write_json(aside / paths.STATE, {**described, "digests": {**digests, paths.STATE: _digest_of(described)}})
         fsync_directory(aside)
         before()
         if path.exists():  # damaged, or of the same step before some were skipped
@@ -270,7 +273,22 @@ def _best_of(directory: Path, state: Mapping[str, Any]) -> Path | None:
 
 
 def _state_of(path: Path) -> dict[str, Any]:
-    return _object_in(path / paths.STATE)
+    """Return the state of a checkpoint; {} if it cannot be read, or does not match its digest.
+
+    Checkpoints of earlier versions have no digest of it.
+    """
+    state = _object_in(path / paths.STATE)
+    digests = state.get("digests")
+    if not isinstance(digests, dict):
+        return {}
+    others = {name: digest for name, digest in digests.items() if name != paths.STATE}
+    known = digests.get(paths.STATE, _digest_of(state) if set(digests) == set(FILES) else None)
+    return state if known == _digest_of({**state, "digests": others}) else {}
+
+
+def _digest_of(state: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a state as JSON."""
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def _object_in(path: Path) -> dict[str, Any]:
@@ -284,7 +302,7 @@ def _object_in(path: Path) -> dict[str, Any]:
 
 def _damage(path: Path, state: Mapping[str, Any]) -> str | None:
     if not state:
-        return f"{paths.STATE} cannot be read"
+        return f"{paths.STATE} cannot be read, or does not match its digest"
     if state.get("layout_version") != LAYOUT_VERSION:
         return f"layout version {state.get('layout_version')}, this version reads {LAYOUT_VERSION}"
     for name in FILES:

@@ -13,7 +13,7 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import TOKENIZER_FILES
-from bertline.files import read_json, sha256_of_file
+from bertline.files import read_object, sha256_of_file
 from bertline.fingerprint import fingerprint
 from bertline.results import paths
 
@@ -45,7 +45,7 @@ def check_tokenizer(recipe: Mapping[str, Any], tokenizer_json: Path) -> None:
     """Raise BertlineError if the dataset.json next to a tokenizer is not that of the recipe's dataset."""
     card_json = tokenizer_json.parent / paths.CARD
     if recipe.get("tokenizer") is None and card_json.exists():
-        check_dataset(recipe, card_json, {"fingerprint": read_json(card_json).get("fingerprint")})
+        check_dataset(recipe, card_json, {"fingerprint": read_object(card_json).get("fingerprint")})
 
 
 def check_initial_weights(recipe: Mapping[str, Any], folder: Path) -> None:
@@ -62,7 +62,7 @@ def check_initial_weights(recipe: Mapping[str, Any], folder: Path) -> None:
         elif phase.parent.name == Path(paths.CHECKPOINT_EXPORT).parent.name:
             phase, step = phase.parents[1], phase.name.removeprefix("step-")
         described = phase / paths.RECIPE
-        theirs = read_json(described).get("fingerprint") if described.exists() else None
+        theirs = read_object(described).get("fingerprint") if described.exists() else None
         if theirs is not None and theirs != initial["phase"]:
             raise BertlineError(
                 f"initial weights: {folder} is of phase {theirs}, but recipe {recipe['fingerprint']} starts from phase "

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 from bertline.encoding.hashing import mix_integers
-from bertline.files import read_json
+from bertline.files import one_line_damage, read_object
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
 from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import load_encoder, load_huggingface
@@ -63,7 +63,7 @@ def load_initial_weights(
     folder = _folder(initial, path)
     check_initial_weights(recipe, folder)
     if "phase" in initial:
-        if read_json(folder / paths.RECIPE).get("tokenizer_sha256") != data.tokenizer_sha256:
+        if read_object(folder / paths.RECIPE).get("tokenizer_sha256") != data.tokenizer_sha256:
             raise BertlineError(f"initial weights: {folder} and the dataset have different tokenizers; choose others")
         weights = load_tensors(folder / paths.WEIGHTS)
     else:
@@ -89,14 +89,16 @@ def load_carried_over_moments(
     if "phase" not in initial or settings["carry_over"] == "weights":
         return
     folder = _folder(initial, path)
-    before = read_json(folder / paths.RECIPE)
-    theirs = before["settings"]["optimizer"]
+    before = read_object(folder / paths.RECIPE, "settings")
+    with one_line_damage(folder / paths.RECIPE):
+        theirs, steps = str(before["settings"]["optimizer"]), int(before["settings"]["steps"])
+        published = int(before.get("published_step", steps))
     if theirs != settings["optimizer"]:
         raise BertlineError(
             f"carry_over: the moments of {theirs} in {folder} cannot be used by {settings['optimizer']}; "
             "set carry_over: weights, or the same optimizer in both phases"
         )
-    checkpoints, published = folder / paths.CHECKPOINTS, before.get("published_step", before["settings"]["steps"])
+    checkpoints = folder / paths.CHECKPOINTS
     found = checkpoint_at(checkpoints, initial["phase"], published)
     if found is None:
         raise BertlineError(
@@ -126,11 +128,13 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
     if earlier is not None:
         # The folders of phases are next to each other, named by their fingerprints.
         of_earlier = folder if earlier == initial["phase"] else folder.parent / earlier
-        return int(read_json(of_earlier / paths.RECIPE)["next_position"])
-    before = read_json(folder / paths.RECIPE)
+        return _next_position(of_earlier / paths.RECIPE)
+    before = read_object(folder / paths.RECIPE, "dataset", "seed")
+    with one_line_damage(folder / paths.RECIPE):
+        length = before["settings"]["sequence_length"]
     for name, theirs, ours in (
         ("dataset", before["dataset"], recipe["dataset"]),
-        ("sequence_length", before["settings"]["sequence_length"], settings["sequence_length"]),
+        ("sequence_length", length, settings["sequence_length"]),
         ("seed", before["seed"], recipe["seed"]),
     ):
         if theirs != ours:
@@ -138,7 +142,12 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
                 f"carry_over: everything: {name} was {theirs} in {folder} and is {ours}; data cannot continue where "
                 "that phase ended: set carry_over: weights+moments"
             )
-    return int(before["next_position"])
+    return _next_position(folder / paths.RECIPE)
+
+
+def _next_position(path: Path) -> int:
+    with one_line_damage(path):
+        return int(read_object(path)["next_position"])
 
 
 def _folder(initial: dict[str, Any], path: Path | None) -> Path:

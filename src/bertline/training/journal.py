@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from bertline.files import write_text
+from bertline.console import BertlineError
+from bertline.files import parse_json, write_text
 from bertline.results.journal import describe_metrics
 
 logger = logging.getLogger(__name__)
@@ -26,15 +27,18 @@ class Journal:
         self._open(last_step)
 
     def _open(self, last_step: int) -> None:
-        path, kept = self.path, []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-            try:
-                point = json.loads(line)
-            except json.JSONDecodeError:
-                break  # truncated by a crash
-            if point["step"] > last_step:
-                break
-            kept.append(line)
+        path, kept, dropped = self.path, [], 0
+        for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], start=1):
+            step = _step_of(line)
+            if step is None or step > last_step:  # retracted, or truncated by a crash: only the end of a journal is
+                dropped = dropped or number
+            elif dropped:
+                raise BertlineError(
+                    f"{path} line {dropped} is damaged, or its step is too large: points of step {step} follow it; "
+                    "delete the line, and run the same command again"
+                )
+            else:
+                kept.append(line.decode())
         write_text(path, "".join(f"{line}\n" for line in kept))
         self._file = path.open("a", encoding="utf-8")
 
@@ -59,6 +63,15 @@ class Journal:
         """Make the journal durable and close it."""
         self.make_durable()
         self._file.close()
+
+
+def _step_of(line: bytes) -> int | None:
+    """Return the step of a line; None if it is not a point."""
+    try:
+        point = parse_json(line.decode())
+        return point["step"] if type(point["step"]) is int and isinstance(point["metrics"], dict) else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def log_point(step: int, total_steps: int, metrics: Mapping[str, float], *, seconds_left: float) -> None:

@@ -160,6 +160,6 @@ def _read(path: Path) -> dict[str, Any] | None:
         owner = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         raise BertlineError(f"{path} is not a lock of bertline; delete it if no trainer runs there") from None
     return owner if isinstance(owner, dict) and {"host", "pid", "process_started"} <= owner.keys() else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.files import read_json, write_atomically, write_json
+from bertline.files import read_object, write_atomically, write_json
 from bertline.modeling.architectures import config_from_dict
 from bertline.modeling.huggingface import export_huggingface
 from bertline.modeling.weights import load_tensors
@@ -33,7 +33,7 @@ def export_phase(phase: Path, tokenizer: Path, output: Path, *, step: int | None
         output: the directory to write.
         step: of a checkpoint to write instead of the published weights.
     """
-    recipe = read_json(phase / paths.RECIPE)
+    recipe = read_object(phase / paths.RECIPE, "fingerprint", "model")
     if step is None:
         weights = load_tensors(phase / paths.WEIGHTS)
     else:

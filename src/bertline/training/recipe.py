@@ -6,13 +6,13 @@ Imports no PyTorch, since the workflow uses the checks when planning.
 from __future__ import annotations
 
 import importlib.util
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.files import SCHEMA, Json
+from bertline.files import SCHEMA, Json, parse_json, read_text
 from bertline.training.optimizers.schedules import SCHEDULED, schedule_steps, share_or_steps
 
 logger = logging.getLogger(__name__)
@@ -26,11 +26,20 @@ KEYS: Json = {
 }
 
 
+def read_recipe(path: Path) -> Json:
+    """Read the recipe of a phase. Raises BertlineError naming the file, and the key that is missing or wrong."""
+    text = read_text(path)
+    try:
+        return parse_recipe(text)
+    except BertlineError as error:
+        raise BertlineError(f"{path}: {error}") from None
+
+
 def parse_recipe(text: str) -> Json:
     """Parse the recipe of a phase from JSON. Raises BertlineError naming the key that is missing or wrong."""
     try:
-        given = json.loads(text)
-    except json.JSONDecodeError as error:
+        given = parse_json(text)
+    except ValueError as error:
         raise BertlineError(f"recipe: not JSON ({error}); give that of a planned phase or a recipe.json") from None
     recipe = complete_recipe(given, "phase")
     check_together(recipe["settings"], recipe["model"], "recipe.settings")

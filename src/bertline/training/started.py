@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bertline.files import read_json, write_json
+from bertline.files import one_line_damage, read_object, write_json
 from bertline.results import paths
 from bertline.training.lock import own_job
 
@@ -28,10 +28,11 @@ def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
         recipe: frozen, with the circumstances of this trainer.
     """
     path = checkpoints / paths.RECIPE
-    before = read_json(path) if path.exists() else {}
+    before = read_object(path) if path.exists() else {}
     earlier = before.get("jobs", []) if before.get("fingerprint") == recipe["fingerprint"] else []
     job = own_job()
-    jobs = list(dict.fromkeys([*earlier, *([job] if job else [])]))
+    with one_line_damage(path):
+        jobs = list(dict.fromkeys([*earlier, *([job] if job else [])]))
     write_json(path, {**recipe, "jobs": jobs})
     return jobs
 

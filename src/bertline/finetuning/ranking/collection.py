@@ -18,14 +18,17 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from bertline.arrays import read_array
 from bertline.console import BertlineError, progress
 from bertline.encoding.tokenizer import read_tokenizer, special_token_ids
-from bertline.files import Json, Recipe, read_json, write_folder_atomically, write_json
+from bertline.files import Json, Recipe, read_object, write_folder_atomically, write_json
 from bertline.finetuning.ranking.texts import CHUNK, Texts, dtype_for, sorted_order, tokenized
 from bertline.finetuning.ranking.tfrecords import read_examples
 from bertline.results import paths
 
 logger = logging.getLogger(__name__)
+
+_AGAIN = "remove the folder and make it again"
 
 
 @dataclass(frozen=True)
@@ -152,34 +155,59 @@ class _Writer:
 def open_collection(folder: Path, tokenizer: Tokenizer) -> Collection:
     """Map a tokenized collection.
 
-    Raises BertlineError if another tokenizer made it, or a file is cut off.
+    Raises BertlineError if another tokenizer made it, or a file is damaged such that it cannot be used. Another token
+    of the vocabulary, or another id, is not noticed.
     """
-    described = read_json(folder / paths.COLLECTION_CARD)
+    card = folder / paths.COLLECTION_CARD
+    described = read_object(card)
+    for key in ("vocab_size", "passages", "tokens"):
+        if type(described.get(key)) is not int or described[key] < (key != "tokens"):
+            raise BertlineError(f"{card}: {key}: given {described.get(key)!r}; {_AGAIN}")
     if described["vocab_size"] != tokenizer.get_vocab_size():
         raise BertlineError(
             f"{folder} is tokenized with {described['vocab_size']} tokens, the tokenizer has "
             f"{tokenizer.get_vocab_size()}; tokenize the collection with this one"
         )
     from_records = (folder / "labels.npy").exists()
-    return Collection(
-        _map_texts(folder, "passages", described),
-        np.load(folder / "document_frequency.npy"),
-        _map_texts(folder, "queries", described) if from_records else None,
-        np.load(folder / "labels.npy", mmap_mode="r") if from_records else None,
-    )
+    passages = _map_texts(folder, "passages", described)
+    if len(passages.tokens) != described["tokens"]:
+        raise BertlineError(f"{card} states {described['tokens']} tokens, there are {len(passages.tokens)}; {_AGAIN}")
+    frequency = read_array(folder / "document_frequency.npy", "an array", np.int64)
+    if len(frequency) != (0 if from_records else described["vocab_size"]) or (
+        len(frequency) and not 0 <= frequency.min() <= frequency.max() <= len(passages)
+    ):
+        raise BertlineError(f"{folder}/document_frequency.npy is not of this collection; {_AGAIN}")
+    if not from_records:
+        return Collection(passages, frequency, None, None)
+    labels = read_array(folder / "labels.npy", "an array", np.uint8, mapped=True)
+    if len(labels) != len(passages) or int(labels.astype(bool).sum()) != described.get("relevant") or labels.max() > 1:
+        raise BertlineError(f"{folder}/labels.npy is not of this collection; {_AGAIN}")
+    return Collection(passages, frequency, _map_texts(folder, "queries", described), labels)
 
 
 def _map_texts(folder: Path, name: str, card: Json) -> Texts:
     offsets = _map(folder / f"{name}.offsets", np.dtype(np.int64))
     tokens = _map(folder / f"{name}.tokens", dtype_for(card["vocab_size"]))
     if len(offsets) != card["passages"] + 1 or len(tokens) != offsets[-1]:
-        raise BertlineError(f"{folder}/{name}.tokens or .offsets is cut off; remove the folder and make it again")
-    ids, order = np.zeros(0, "S1"), np.zeros(0, np.int64)
-    if (folder / f"{name}.ids.npy").exists():
-        ids, order = (np.asarray(np.load(folder / f"{name}.{kind}.npy", mmap_mode="r")) for kind in ("ids", "order"))
+        raise BertlineError(f"{folder}: {name}.tokens or {name}.offsets is cut off; {_AGAIN}")
+    if offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
+        raise BertlineError(f"{folder}/{name}.offsets do not rise from 0 to the number of tokens; {_AGAIN}")
+    if len(tokens) and tokens.max() >= card["vocab_size"]:
+        raise BertlineError(f"{folder}/{name}.tokens has an id beyond the vocabulary; {_AGAIN}")
+    if (folder / "labels.npy").exists():
+        return Texts(tokens, offsets, np.zeros(0, "S1"), np.zeros(0, np.int64))
+    # As plain arrays: indexing a memmap costs microseconds more.
+    ids = np.asarray(read_array(folder / f"{name}.ids.npy", "an array", mapped=True))
+    order = np.asarray(read_array(folder / f"{name}.order.npy", "an array", np.int64, mapped=True))
+    if ids.dtype.kind != "S" or len(ids) != card["passages"]:
+        raise BertlineError(f"{folder}/{name}.ids.npy is not of this collection; {_AGAIN}")
+    if len(order) != len(ids) or not 0 <= order.min() <= order.max() < len(ids):
+        raise BertlineError(f"{folder}/{name}.order.npy is not of this collection; {_AGAIN}")
     return Texts(tokens, offsets, ids, order)
 
 
 def _map(path: Path, dtype: np.dtype[np.generic]) -> np.ndarray:
-    # As a plain array: indexing a memmap costs microseconds more.
-    return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.zeros(0, dtype)
+    try:
+        return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.zeros(0, dtype)
+    except ValueError:
+        raise BertlineError(f"{path} is cut off; {_AGAIN}") from None
