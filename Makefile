@@ -55,17 +55,26 @@ define show_plan
 @set -f; python workflow/scripts/show_plan.py --configfile $(1) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")
 @set -f; snakemake --profile "$$PROFILE" --configfile $(1) --dry-run $(SNAKEMAKE_SETTINGS)
 endef
+# The files that the demo's configuration names, without which its plan lacks the tasks.
+OF_DEMO := $(if $(findstring config/demo.yaml,$(CONFIG)),resources/sample/sample.json)
 # No figure, report or output file may depend on the order of a Python set.
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-slow test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-padding bench-gpu bench-traffic bench-sentences bench-scale bench-export rehearse-gpu faults licences audit sbom lock
-.PHONY: mine sweep curves plan targets status prune publish report track ui unlock clean image test-containers test-kubernetes
+.PHONY: mine sweep curves plan digests targets status prune publish report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
+# What the people who work on bertline need, listed below the others.
+OF_DEVELOPERS := (test|bench|rehearse)[a-z-]*|faults|lint|licences|audit|sbom|lock|e2e
+LIST = sed -E 's/^([a-z0-9-]+):.*\#\# /\1\t/' | expand -t 17
+
 help: ## list these targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 17
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | grep -vE '^($(OF_DEVELOPERS)):' | $(LIST)
+	@echo; echo "CONFIG=my.yaml names your configuration: make plan CONFIG=mine.yaml. It is config/config.yaml by default."
+	@echo; echo "To work on bertline itself:"
+	@grep -hE '^($(OF_DEVELOPERS)):.*## ' $(MAKEFILE_LIST) | $(LIST)
 
 setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256
 
@@ -90,17 +99,18 @@ demo: $(READY) resources/sample/sample.json ## run the whole graph on a generate
 	python workflow/scripts/predict.py results/runs/demo/squad_v1/model --question "Who is the spouse of Nujok?" \
 		--context "The pet of Nujok is a canary. The spouse of Nujok is Mahen Tadel. Nujok was born in Vitir."
 
-resources/sample/sample.json: $(READY)
+resources/sample/sample.json: | $(READY) # a new environment makes the same sample
 	python workflow/scripts/make_demo_data.py --output resources/sample --seed 1
 
-# One process for each core.
-PARALLEL := OMP_NUM_THREADS=1 pytest --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 25
+PARALLEL := OMP_NUM_THREADS=1 pytest --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 25
 
 test: $(READY) ## run the tests that take seconds: minutes on two cores
-	$(PARALLEL) tests/workflow tests/unit -m "not slow and not alone"
+	$(PARALLEL) --numprocesses logical tests/workflow tests/unit -m "not slow and not alone"
 
+# More processes than cores: these tests wait for schedulers, terminals, signals and hosts.
 test-slow: $(READY) ## run the tests of whole graphs, of kills, of large files: longer than all of `make test`
-	$(PARALLEL) $$(grep -l "mark\.slow" tests/workflow/*.py tests/unit/*.py) -m "slow and not alone"
+	$(PARALLEL) --numprocesses "$$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))" \
+		$$(grep -l "mark\.slow" tests/workflow/*.py tests/unit/*.py) -m "slow and not alone"
 	pytest $$(grep -l "mark\.alone" tests/unit/*.py) -m alone
 
 test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)
@@ -135,7 +145,7 @@ lock: $(TOOLS)/ready ## write envs/lock and envs/bertline.yaml anew, from pyproj
 	python envs/generate.py
 
 e2e: $(READY) ## run the whole graph on real files: BERTLINE_TEST_DATA=folder make e2e
-	pytest tests/e2e
+	PYTEST_ADDOPTS="$$TESTS" pytest tests/e2e
 
 test-services: $(READY) ## test MLflow behind a server and on PostgreSQL, the report in a browser (Debian: postgresql chromium npm)
 	pytest tests/services
@@ -155,6 +165,7 @@ bench-sentences: $(READY) ## compare sentence splitters on treebanks: make bench
 	python bench/sentences.py "$${TREEBANKS:?is needed}"
 
 bench-scale: $(READY) resources/sample/sample.json ## measure how the data steps grow with a corpus; BERTLINE_TEST_DATA=folder for real text
+	python bench/dry_runs.py
 	python bench/scale.py "$${BERTLINE_TEST_DATA:-resources/sample}"
 
 bench-export: $(READY) resources/sample/sample.json ## compare writing NVIDIA's layout with NVIDIA's encoder: make bench-export NVIDIA=folder
@@ -194,16 +205,16 @@ sweep: $(READY) ## time a training by micro-batch sizes and by processes: make s
 	@set -f; python workflow/scripts/sweep.py "$$RUN" --configfile $$CONFIG $(SETTINGS) --from "$$FROM" --to "$$TO" \
 		$(if $(PROCESSES),--processes "$$PROCESSES") $(if $(OPTIONS),--options="$$OPTIONS")
 
-plan: $(READY) ## show what would run, why, and which finished trainings it concerns
+plan: $(READY) $(OF_DEMO) ## show what would run, why, and which finished trainings it concerns
 	$(call show_plan,$$CONFIG)
 
 digests: $(READY) ## read the inputs of CONFIG once, for their checksums, as a first start does: for much text, in a job
 	@set -f; python workflow/scripts/digest_inputs.py --configfile $$CONFIG $(SETTINGS)
 
-targets: $(READY) ## list what can be asked for by name, with its state, and the stages: make targets RUN=demo/glue; NAMES=yes lists names alone
+targets: $(READY) $(OF_DEMO) ## list what can be asked for by name, with its state, and the stages: make targets RUN=demo/glue; NAMES=yes lists names alone
 	@set -f; python workflow/scripts/list_targets.py --configfile $$CONFIG $(SETTINGS) $(if $(RUN),--run "$$RUN") $(if $(NAMES),--names)
 
-status: $(READY) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
+status: $(READY) $(OF_DEMO) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
 	@set -f; python workflow/scripts/status.py --configfile $$CONFIG $(SETTINGS)
 
 prune: $(READY) ## show what may be deleted without loss, and how much that frees; DELETE=yes deletes it

@@ -202,9 +202,9 @@ def _is_utf8(path: Path) -> bool:
     return True
 
 
-def _measured(stage: str, given: Inputs) -> tuple[float, float]:
+def _measured(stage: Callable[[Inputs], None], given: Inputs) -> tuple[float, float]:
     """Run a stage in this process. Returns seconds of processor time and peak memory in MB, including children."""
-    STAGES[stage](given)
+    stage(given)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(times.ru_utime + times.ru_stime for times in used), max(times.ru_maxrss for times in used) / 1024
 
@@ -214,7 +214,7 @@ def _idle() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def in_its_own_process(stage: str, given: Inputs) -> Spent:
+def in_its_own_process(stage: Callable[[Inputs], None], given: Inputs) -> Spent:
     """Return the results of `_measured` in a new process, without the time for imports, and the bytes written."""
     before = _bytes_in(given.work)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -288,7 +288,7 @@ def measure(folder: Path, work: Path, rounds: int) -> None:
     for stage in STAGES:
         if stage == "encode":
             take_vocabulary(given)
-        spent[stage] = in_its_own_process(stage, given)
+        spent[stage] = in_its_own_process(STAGES[stage], given)
     text_bytes, tokens = size_of_shard(work / SHARD), open_samples(work / "seq128/00000.h5").attributes["text_tokens"]
     wiki_bytes, wiki_documents = size_of_shard(work / "wiki.txt.zst"), len(read_index(work / "wiki.index.npy"))
     documents = read_plan(work / PLAN)["documents"]

@@ -4,8 +4,8 @@
 
 The text is made from FOLDER as for bench/encoding.py. NVIDIA's folder contains two files of its repository
 DeepLearningExamples, PyTorch/LanguageModeling/BERT/create_pretraining_data.py and tokenization.py, of commit 2592d5a0
-(2021-11-04, the last one before 2022) or another one that writes HDF5. Without its file_utils.py, which downloads
-vocabularies by boto3, an empty module takes its place; six, tqdm, h5py and numpy have to be installed.
+(2021-11-04, the last one before 2022) or another one that writes HDF5. An empty module takes the place of its
+file_utils.py, which downloads vocabularies by boto3; six, tqdm, h5py and numpy have to be installed.
 
 Both write samples of 128 and of 512 tokens from the same text and vocabulary, with a dupe factor of 5, 20 and 80
 predictions, and gzip. NVIDIA's program tokenizes the text once for each length; it splits it into five times as many
@@ -37,6 +37,7 @@ from encoding import LENGTHS, RECIPE, SHARD, clean, extract, find_inputs, punkt,
 from tabulate import tabulate
 
 from bertline.command_line import run_command
+from bertline.console import BertlineError
 from bertline.corpus.shards import read_plan, write_shard
 from bertline.encoding.card import write_card
 from bertline.encoding.dataset import HELD_OUT
@@ -50,6 +51,7 @@ from bertline.training.data.exporting import default_max_predictions, export_sam
 
 COPIES = paths.NVIDIA_COPIES
 PROGRAM = "create_pretraining_data.py"
+FILES = (PROGRAM, "tokenization.py")
 PACKAGES = ("h5py", "numpy", "tokenizers", "torch")
 
 
@@ -90,11 +92,8 @@ def of_bertline(work: Path, passes: int, copies: int, output: Path) -> tuple[flo
         return pool.submit(processor_time, resource.RUSAGE_SELF).result() - start, start
 
 
-def of_nvidia(work: Path, program: Path, length: int, output: Path) -> tuple[float, float]:
+def of_nvidia(work: Path, length: int, output: Path) -> tuple[float, float]:
     """Return seconds of processor time of the work, and of the start of its process."""
-    (work / "stand-ins").mkdir(exist_ok=True)
-    (work / "stand-ins/file_utils.py").write_text("cached_path = None\n")
-    environment = {**os.environ, "PYTHONPATH": str(work / "stand-ins")}
     (output / str(length)).mkdir(parents=True, exist_ok=True)
     options = {
         "--input_file": work / "text.txt",
@@ -107,8 +106,10 @@ def of_nvidia(work: Path, program: Path, length: int, output: Path) -> tuple[flo
 
     def run(*arguments: object) -> float:
         before = processor_time(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, str(program), *map(str, arguments)]
-        subprocess.run(command, env=environment, check=True, capture_output=True)  # noqa: S603
+        command = [sys.executable, str(work / PROGRAM), *map(str, arguments)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
+        if done.returncode:
+            raise BertlineError(f"NVIDIA's program failed: {done.stderr.strip().splitlines()[-1]}")
         return processor_time(resource.RUSAGE_CHILDREN) - before
 
     start = run("--help")
@@ -125,15 +126,20 @@ def main(folder: Path, *, nvidia: Path, rounds: int = 3) -> None:
     """
     work = Path(tempfile.mkdtemp(prefix="bench-"))
     try:
+        for name in FILES:
+            if not (nvidia / name).is_file():
+                raise BertlineError(f"{nvidia / name} does not exist; name the folder of NVIDIA's two files")
+            shutil.copyfile(nvidia / name, work / name)
+        (work / "file_utils.py").write_text("cached_path = None\n")
         write_text(folder, work)
-        compare(work, nvidia.resolve() / PROGRAM, rounds)
+        compare(work, rounds)
     finally:
         shutil.rmtree(work)
 
 
-def compare(work: Path, program: Path, rounds: int) -> None:
+def compare(work: Path, rounds: int) -> None:
     programs: dict[str, Callable[[Path], tuple[float, float]]] = {
-        f"nvidia, {length} tokens": functools.partial(of_nvidia, work, program, length) for length in LENGTHS
+        f"nvidia, {length} tokens": functools.partial(of_nvidia, work, length) for length in LENGTHS
     }
     both, again = f"bertline, both, {COPIES} masks", f"bertline, both, {COPIES} passes"
     programs[both] = functools.partial(of_bertline, work, 1, COPIES)

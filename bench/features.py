@@ -4,7 +4,7 @@
 
 Both compute the last four layers of every token of the same texts (a line each, at most 128 tokens) and hold them as
 float32 by text. transformers takes batches of 32 in the order of the file, each padded to its longest text; in each
-precision, the faster of its sdpa and eager attention counts; bf16 is left out on a processor that only emulates it.
+precision, the faster of its sdpa and eager attention counts; bf16 is left out on a processor that is faster in fp32.
 BERT-tiny has two layers. Times are processor times (on a GPU, wall times), rounds alternate after a warm-up, and a
 ratio is that of the medians over the rounds. The last line is JSON.
 """

@@ -5,7 +5,7 @@
 Both train on the windows (384 tokens, stride 128) of the whole file, a few batches of 32 per round, with dropout 0.1,
 gradient clipping and AdamW, and predict the same sample of windows. Batches of transformers are drawn at random and
 padded to their longest input; in each precision, the faster of its sdpa and eager attention counts; bf16 is left out on
-a processor that only emulates it. Bertline runs its loop as in a fine-tuning, with its own batches. Speeds are in real
+a processor that is faster in fp32. Bertline runs its loop as in a fine-tuning, with its own batches. Speeds are in real
 tokens per second, without padding. Rounds alternate after a warm-up, times are processor times (on a GPU, wall times),
 and a ratio is that of the medians over the rounds. The last line is JSON.
 

@@ -5,7 +5,7 @@
 Both train on and score the same pairs of a query and a passage, of at most 512 tokens: ours from a collection
 tokenized on disk, transformers from tokens in memory. transformers takes pairs in random order, in batches of 8 for
 training and of 32 for scoring, each padded to its longest pair; in each precision, the faster of its sdpa and eager
-attention counts; bf16 is left out on a processor that only emulates it. Times are processor times (on a GPU, wall
+attention counts; bf16 is left out on a processor that is faster in fp32. Times are processor times (on a GPU, wall
 times), rounds alternate after a warm-up, and a ratio is that of the medians over the rounds. The last line is JSON.
 """
 

@@ -6,8 +6,8 @@ First the two steps that deal with all documents at once, on 1, 2, 4 and 8 milli
 `list_removed` compares their signatures (of each part a tenth equals earlier documents, and a tenth agrees with some in
 75 to 100 percent of the minima), `plan_shards` assigns the others to shards. Then a table of every step: measured on
 the real text in FOLDER, as for bench/encoding.py, or on the 8 million documents, and extrapolated from that. The
-dataset's card is measured on copies of the encoded text. Times are processor times, each in its own process, whose
-peak memory is given.
+dataset's card is measured on copies of the encoded text, vocabularies on synthetic text. Times are processor times,
+each in its own process, whose peak memory is given.
 """
 
 import multiprocessing
@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 from encoding import LENGTHS, OF_FIXED_LENGTH, STAGES, Inputs, find_inputs, in_its_own_process, take_vocabulary
+from further_stages import LINKS, OF_PARTS, VOCABULARIES, Stage, digests, prepare
 from tabulate import tabulate
 
 from bertline.command_line import run_command
@@ -51,7 +52,7 @@ class Size(NamedTuple):
 
     text_bytes: float
     documents: float
-    dump_bytes: float | None
+    dump_bytes: float
 
 
 class CardCost(NamedTuple):
@@ -65,7 +66,7 @@ class CardCost(NamedTuple):
     of_open_file: float
 
 
-WIKIPEDIA, TERABYTE = Size(20e9, 7e6, 25e9), Size(1e12, 500e6, None)
+WIKIPEDIA, TERABYTE = Size(20e9, 7e6, 25e9), Size(1e12, 500e6, 0.0)
 
 
 def write_synthetic(folder: Path, documents: int) -> list[str]:
@@ -122,17 +123,22 @@ def measure_growth(folder: Path) -> dict[tuple[str, int], tuple[float, float]]:
     return found
 
 
+def cost_of(stage: Stage, given: Inputs) -> tuple[float, float]:
+    """Return the seconds and MB of a stage."""
+    spent = in_its_own_process(stage, given)
+    return spent.seconds, spent.megabytes
+
+
 def measure_stages(folder: Path, work: Path) -> tuple[Inputs, dict[str, tuple[float, float]], float]:
     """Return the inputs, the seconds and MB of each stage of bench/encoding.py, and the bytes of text."""
     given = find_inputs(folder, work)
     spent = {}
-    for stage in STAGES:
-        if stage == "dedup_short":
+    for name, stage in STAGES.items():
+        if name == "dedup_short":
             continue
-        if stage == "encode":
+        if name == "encode":
             take_vocabulary(given)
-        stage_cost = in_its_own_process(stage, given)
-        spent[stage] = stage_cost.seconds, stage_cost.megabytes
+        spent[name] = cost_of(stage, given)
     text = sum(len(row["text"].encode()) for part in work.glob("*.jsonl.zst") for row in read_documents(part))
     return given, spent, text
 
@@ -224,9 +230,38 @@ def main(folder: Path) -> None:
         print(tabulate(rows, ["million documents", *heads], floatfmt=".1f"), end="\n\n")
         for path in work.iterdir():  # the stages below take every part in the folder
             path.unlink()
-        print_steps(growth, *measure_stages(folder, work), measure_card(work))
+        given, spent, text = measure_stages(folder, work)
+        print_steps(growth, given, spent, text, further_rows(given, text), measure_card(work))
     finally:
         shutil.rmtree(work)
+
+
+def further_rows(given: Inputs, text: float) -> list[list[str]]:
+    """Measure the stages of bench/further_stages.py, and return their rows.
+
+    Args:
+        text: bytes of text in the documents.
+    """
+    cost_of(prepare, given)  # in another process: the peak memory of a new one begins at this one's
+    rows = []
+    for kind, stages in VOCABULARIES.items():
+        costs = [cost_of(stage, given) for stage in stages]
+        seconds, memory = (max(cost) for cost in zip(*costs, strict=True))
+        rows.append([f"vocabulary, {kind}, one job", f"{duration(seconds)}, {memory:.0f} MB", "the same", "the same"])
+        rows[-1].append(f"{memory:.0f} MB")
+    for name, stage in OF_PARTS.items():
+        rows.append(row_of_parts(name, *cost_of(stage, given), text))
+    seconds, memory = cost_of(digests, given)
+    read = LINKS * given.dump.stat().st_size
+    cells = [duration(seconds * (size.dump_bytes or size.text_bytes) / read) for size in (WIKIPEDIA, TERABYTE)]
+    measured = f"{duration(seconds)}, {memory:.0f} MB ({read / 1e9:.1f} GB)"
+    return [*rows, ["checksums at the first start", measured, *cells, f"{memory:.0f} MB"]]
+
+
+def row_of_parts(name: str, seconds: float, memory: float, text: float) -> list[str]:
+    """Return the row of a stage with a job for each part, measured on `text` bytes."""
+    cells = [parallel(seconds, size.text_bytes / text, size.text_bytes / JOB_BYTES) for size in (WIKIPEDIA, TERABYTE)]
+    return [name, f"{duration(seconds)}, {memory:.0f} MB", *cells, f"{memory:.0f} MB"]
 
 
 def print_steps(
@@ -234,22 +269,18 @@ def print_steps(
     given: Inputs,
     spent: dict[str, tuple[float, float]],
     text: float,
+    further: list[list[str]],
     card: CardCost,
 ) -> None:
     rows = []
     for stage, (seconds, memory) in spent.items():
-        of_dump = stage.startswith("extract")
-        cells = []
-        for size in (WIKIPEDIA, TERABYTE):
-            scale = size.text_bytes / text
-            if of_dump:
-                scale = size.dump_bytes / given.dump.stat().st_size if size.dump_bytes else 0
-            jobs = size.text_bytes / JOB_BYTES
-            if stage in OF_FIXED_LENGTH:
-                cells.append(f"{duration(seconds)}, and reads up to 64 parts")
-            else:
-                cells.append(parallel(seconds, scale, jobs) if scale else "no dump")
-        rows.append([stage, f"{duration(seconds)}, {memory:.0f} MB", *cells, f"{memory:.0f} MB"])
+        row = row_of_parts(stage, seconds, memory, text)
+        if stage in OF_FIXED_LENGTH:
+            row[2:4] = [f"{duration(seconds)}, and reads up to 64 parts"] * 2
+        elif stage.startswith("extract"):
+            scale = WIKIPEDIA.dump_bytes / given.dump.stat().st_size
+            row[2:4] = [parallel(seconds, scale, WIKIPEDIA.text_bytes / JOB_BYTES), "no dump"]
+        rows.append(row)
     largest = max(MILLIONS)
     for step in STEPS:
         (_, less), (seconds, memory) = growth[step, largest // 2], growth[step, largest]
@@ -268,7 +299,7 @@ def print_steps(
                 f"{at_most:,.0f} MB",
             ]
         )
-    rows.append(row_of_card(card, text))
+    rows += [*further, row_of_card(card, text)]
     heads = ["step", "measured", "English Wikipedia, extrapolated", "1 TB, extrapolated", "peak of a job, 1 TB"]
     print(tabulate(rows, heads))
 

@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-sys.path.extend(str(Path(__file__).parents[1] / "tests" / room) for room in ("e2e", "workflow"))
+sys.path.extend(str(Path(__file__).parents[1] / "tests" / room) for room in ("", "e2e", "workflow"))
 
 from real_input import DUMP, LATIN_1_BOOKS, make_mirror
 from snakemake_runs import copy_workflow

@@ -26,7 +26,7 @@ import pandas as pd
 import yaml
 from tabulate import tabulate
 
-sys.path.extend(str(Path(__file__).parents[1] / "tests" / room) for room in ("slurm", "workflow"))
+sys.path.extend(str(Path(__file__).parents[1] / "tests" / room) for room in ("", "slurm", "workflow"))
 
 from graphs import MICRO_BATCH_TOKENS, last_job, submitted, write_site
 from slurm_cluster import running_cluster, why_not

@@ -14,7 +14,7 @@ Work = Callable[[], int]  # returns how many units it has processed
 
 def precisions_of(device: torch.device) -> dict[str, torch.dtype | None]:
     """Return the precisions to compare, by name, with the type for autocast: bf16 only where it is not emulated."""
-    fast_bf16 = device.type == "cuda" or processor.has_bf16()
+    fast_bf16 = device.type == "cuda" or processor.has_fast_bf16()
     return {"fp32": None, "bf16": torch.bfloat16} if fast_bf16 else {"fp32": None}
 
 

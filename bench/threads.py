@@ -2,8 +2,8 @@
 
     python bench/threads.py --threads 2
 
-A process per setting trains random tokens, 8 x 128, with the engine's step, in bf16, or in fp32 on a processor that
-only emulates bf16. They take turns, in another order in each round, first undisturbed and then with a busy loop on one
+A process per setting trains random tokens, 8 x 128, with the engine's step, in bf16, or in fp32 on a processor where
+that is faster. They take turns, in another order in each round, first undisturbed and then with a busy loop on one
 core. A number is the median over rounds of a setting's seconds / those of the same round with nothing set, so that less
 is better; or of the seconds with the busy loop / undisturbed.
 
@@ -54,7 +54,7 @@ def train(shape: str, layers: int | None, threads: int, ends: Connection) -> Non
     model |= {"num_hidden_layers": layers} if layers else {}
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     group = join_group(threads)
-    precision = "bf16" if processor.has_bf16() else "fp32"
+    precision = "bf16" if processor.has_fast_bf16() else "fp32"
     given = recipe(precision=precision, sequence_length=LENGTH, global_batch_size=ROWS, optimizer="adamw")
     data = random_data(model["vocab_size"], LENGTH, group)
     learner = make_learner({**given, "model": model}, data, group, Options(), layout=Layout(LENGTH, ROWS))

@@ -7,7 +7,7 @@ a phase: it reads, masks, accumulates, clips and steps. transformers gets prepar
 and eager attention counts. Rounds alternate; a ratio is the median over rounds of transformers' time / Bertline's. Also
 measured are the share of a step spent waiting for data, and the share of time for checkpoints at the default interval.
 Bertline's faster precision is compared with the rate of the machine's own matrix products in the same rounds, and its
-time is divided among the classes of kernels. bf16 is left out on a processor that only emulates it. The last line is
+time is divided among the classes of kernels. bf16 is left out on a processor that is faster in fp32. The last line is
 JSON.
 
 bench/gpu.py measures a GPU.
@@ -59,7 +59,7 @@ TYPES, ATTENTIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}, ("sdpa", "e
 
 def compare(shape: str, data: TrainingData, group: Group, rounds: int, compiled: bool) -> dict[str, float]:
     """Time the alternating steps of one shape; print the times and return the ratios."""
-    precisions = [kind for kind in TYPES if kind == "fp32" or group.device.type == "cuda" or processor.has_bf16()]
+    precisions = [kind for kind in TYPES if kind == "fp32" or group.device.type == "cuda" or processor.has_fast_bf16()]
     recipes = {kind: make_recipe(read_model(f"bert-{shape}"), precision=kind) for kind in precisions}
     batches = batches_of_transformers(recipes["fp32"], data, group, Layout(LENGTH, BATCH), rounds + WARM_UP_STEPS)
     steps: dict[str, Step] = {}

@@ -1,15 +1,33 @@
 """Ask PyPI for known vulnerabilities of every package in envs/lock, with pip-audit, and say what was not answered.
 
 pip-audit itself ends well when PyPI does not answer for a package, so its "nothing found" could mean "nothing asked".
-Run it with `make audit`.
+Run it with `make audit`. `python envs/audit.py --probe` only says, in one line, whether PyPI answers: CI audits then.
 """
 
 import json
+import re
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 LOCK = Path(__file__).parent / "lock"
+PYPI = "https://pypi.org"
+PROBE_SECONDS = 30
+
+
+def reason_not_to_ask(address: str = PYPI) -> str | None:
+    """Return why the vulnerabilities of the first locked package are not known at `address`; None if they are."""
+    name, version = re.findall(r"^([\w.-]+)==([\w.+-]+)", (LOCK / "packages.txt").read_text(), re.MULTILINE)[0]
+    url = f"{address}/pypi/{name}/{version}/json"
+    try:
+        with urllib.request.urlopen(url, timeout=PROBE_SECONDS) as answer:  # noqa: S310 - http in tests
+            known = "vulnerabilities" in dict(json.load(answer))
+    except OSError as error:
+        return f"{url}: {' '.join(str(error).split())}"
+    except (ValueError, TypeError):
+        known = False
+    return None if known else f"{url}: no data on vulnerabilities"
 
 
 def judge(report: str, log: str) -> list[str]:
@@ -50,4 +68,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(reason_not_to_ask()) if sys.argv[1:] == ["--probe"] else main()

@@ -52,11 +52,15 @@ def without_credentials(text: str) -> str:
 
     So are fragments with a =, such as #access_token=....
 
-    A password may contain any character but a space: up to the last @ everything belongs to it.
+    A password may contain any character but a space: up to the last @ everything belongs to it. Of http and https, one
+    slash is enough: so pathlib writes an address that was given for a path.
     """
-    text = re.sub(r"(?<=://)(?:[^\s/@:]*:\S*|[^\s/@]*)@", "", text)
-    text = re.sub(r"(://[^\s?#]*)\?[^\s#]*", r"\1?...", text)
-    return re.sub(r"(://[^\s#]*)#[^\s=]*=\S*", r"\1#...", text)
+    text = re.sub(rf"{_SCHEME_END}(?:[^\s/@:]*:\S*|[^\s/@]*)@", r"\1", text)
+    text = re.sub(rf"{_SCHEME_END}([^\s?#]*)\?[^\s#]*", r"\1\2?...", text)
+    return re.sub(rf"{_SCHEME_END}([^\s#]*)#[^\s=]*=\S*", r"\1\2#...", text)
+
+
+_SCHEME_END = r"(://|(?i:\bhttps?:/))"
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,17 @@ def sha256_of_file(path: Path | str) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file, which is read again only if its size or its time of modification has changed."""
+    status = path.stat()
+    return _digest(path.absolute(), status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=10_000)
+def _digest(path: Path, size: int, modified: int) -> str:
+    return sha256_of_file(path)
 
 
 def check_is_utf8(path: str) -> None:

@@ -19,7 +19,7 @@ STAGE_VERSIONS = {
     "overlap": 3,
     "sentences": 4,
     "shards": 3,
-    "tokenizer": 4,
+    "tokenizer": 5,
     "samples": 2,
     "sentence_order": 1,  # only of datasets with this objective, in addition to "samples"
     "import": 1,

@@ -9,6 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 
@@ -24,17 +27,27 @@ class LogHandler(LogHandlerBase):
         shown = sys.stderr.isatty() and not verbose
         view = DryRun if self.common_settings.dryrun else Display
         self.display: Display | DryRun | None = view() if shown else None
+        self.has_failed = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show an event of the run."""
+        """Show an event of the run. An error of the display is one line, and the run goes on."""
         if self.display is not None:
-            self.display.show(record)
+            self._try(partial(self.display.show, record))
 
     def close(self) -> None:
         """Leave the terminal as it was."""
         if self.display is not None:
-            self.display.stop()
+            self._try(self.display.stop)
         super().close()
+
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:
+            if not self.has_failed:
+                self.has_failed = True
+                with suppress(OSError):  # of a terminal that was closed
+                    print(f"the display has failed ({error!r}), the run goes on; VERBOSE=1 shows it", file=sys.stderr)
 
     @property
     def writes_to_stream(self) -> bool:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import atexit
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from statistics import mean
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
+
+from snakemake_logger_plugin_bertline.forecast import ExpectedOf, Forecast, Job, ProgressOf, RestOf
 
 # Running jobs with a line of their own.
 MAX_SHOWN = 8
@@ -27,24 +26,8 @@ REPEATED_MESSAGES = ("Exiting because a job execution failed", "At least one job
 INTERRUPTED = "Terminating processes on user request"
 REFRESH_PER_SECOND = 2
 
-# A job's name, and the description and the seconds left of a training, by its rule and wildcards.
+# A job's name, by its rule and wildcards.
 NameOf = Callable[[str, Mapping[str, str]], str]
-ProgressOf = Callable[[str, Mapping[str, str]], tuple[str, float | None] | None]
-
-
-@dataclass
-class Job:
-    """A running job."""
-
-    rule: str
-    wildcards: dict[str, str]
-    name: str
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since it was started, or given to the cluster."""
-        return time.monotonic() - self.started
 
 
 def is_shown(record: logging.LogRecord) -> bool:
@@ -61,37 +44,38 @@ def message_of(record: logging.LogRecord) -> Text:
 class Display:
     """Lines of finished jobs, and below them the running ones, progress and time left.
 
-    Snakemake's logging thread calls `show`, a thread of rich draws.
+    Snakemake's logging thread calls `show`, a thread of rich draws, and one of the forecast finds the time left.
     """
 
     def __init__(self) -> None:
         self.name_of: NameOf = lambda rule, wildcards: rule
-        self.progress_of: ProgressOf = lambda rule, wildcards: None
         self.running: dict[int, Job] = {}
-        self.waiting: dict[str, int] = {}
-        self.seconds: defaultdict[str, list[float]] = defaultdict(list)  # of finished jobs, by rule
+        self.forecast = Forecast(lambda: list(self.running.values()))
         self.done = self.total = 0
-        self.began = 0.0
+        self.began = time.monotonic()
         self.failed: set[tuple[str, str]] = set()  # rules and names of jobs that failed and have not succeeded since
         self.is_interrupted = False
         self.console = Console(stderr=True, highlight=False)
         self.live = Live(
             console=self.console,
-            get_renderable=self._render,
+            get_renderable=self._draw,
             refresh_per_second=REFRESH_PER_SECOND,
             transient=True,
         )
         atexit.register(self.stop)  # a cursor that stays hidden is worse than a late line
 
-    def describe_jobs(self, name_of: NameOf, progress_of: ProgressOf) -> None:
-        """Take what describes a job from the workflow.
+    def describe_jobs(self, name_of: NameOf, progress_of: ProgressOf, expected_of: ExpectedOf, rest_of: RestOf) -> None:
+        """Take what describes jobs from the workflow.
 
         Nothing of bertline is imported here, because the workflow decides which bertline it uses.
         """
-        self.name_of, self.progress_of = name_of, progress_of
+        self.name_of = name_of
+        self.forecast.progress_of, self.forecast.expected_of = progress_of, expected_of
+        self.forecast.rest_of = rest_of
 
     def stop(self) -> None:
         """Remove what is below the lines."""
+        self.forecast.stop()
         self.live.stop()
 
     def show(self, record: logging.LogRecord) -> None:
@@ -125,29 +109,35 @@ class Display:
         self.console.print(line, soft_wrap=True)
 
     def _begin(self, stats: Mapping[str, int]) -> None:
-        self.waiting = {rule: count for rule, count in stats.items() if rule != "total"}
         self.total = stats["total"]
         self.began = time.monotonic()
+        self.forecast.start()
         self.live.start()
 
     def _start(self, record: logging.LogRecord) -> None:
-        rule, wildcards = record.rule_name, dict(record.wildcards or {})  # type: ignore[attr-defined]
-        self.running[record.jobid] = Job(rule, wildcards, self.name_of(rule, wildcards))  # type: ignore[attr-defined]
-        self.waiting[rule] = max(0, self.waiting.get(rule, 0) - 1)
+        number, rule, wildcards = record.jobid, record.rule_name, dict(record.wildcards or {})  # type: ignore[attr-defined]
+        self.running[number] = Job(number, rule, wildcards, self.name_of(rule, wildcards))
+        self.forecast.begin(self.running[number])
 
     def _end(self, number: int, *, failed: bool = False) -> None:
         job = self.running.pop(number, None)
         if job is None:  # a failure is logged twice
             return
+        self.forecast.end(job, failed=failed)
         if failed:
             self.failed.add((job.rule, job.name))
-            self.waiting[job.rule] = self.waiting.get(job.rule, 0) + 1  # it may be tried again
         else:
             self.failed.discard((job.rule, job.name))
-            self.seconds[job.rule].append(job.elapsed)
         how = "stopped" if self.is_interrupted else "failed"
-        end = Text(f"{how} after {_duration(job.elapsed)}", "red") if failed else Text(_duration(job.elapsed), "dim")
+        end = Text(f"{how} after {duration(job.elapsed)}", "red") if failed else Text(duration(job.elapsed), "dim")
         self._print(Text.assemble((f"{datetime.now():%H:%M:%S}", "dim"), f"  {job.name}  ", end))
+
+    def _draw(self) -> RenderableType:
+        """Return what is below the lines; nothing, rather than an error in the thread that draws."""
+        try:
+            return self._render()
+        except Exception:
+            return Text()
 
     def _render(self) -> Group:
         jobs = list(self.running.values())
@@ -157,35 +147,32 @@ class Display:
         if len(jobs) > MAX_SHOWN:
             table.add_row(Text(f"and {len(jobs) - MAX_SHOWN:,} more jobs", "dim"))
         bar = Table.grid(padding=(0, 2))
-        left = f"{self.done:,} of {self.total:,} jobs{self._time_left()}"
-        bar.add_row(ProgressBar(total=max(1, self.total), completed=self.done, width=30), Text(left))
+        share, left = self._share_and_left()
+        bar.add_row(
+            ProgressBar(total=1.0, completed=share, width=30), Text(f"{self.done:,} of {self.total:,} jobs{left}")
+        )
         return Group(table, bar)
 
-    def _time_left(self) -> str:
-        """Describe the time left, by the jobs of each rule that have finished and the journals of running trainings."""
-        known, unknown = 0.0, self.total - self.done - len(self.running) - sum(self.waiting.values())
-        waiting = {rule: mean(self.seconds[rule]) * count for rule, count in self.waiting.items() if self.seconds[rule]}
-        known += sum(waiting.values())
-        unknown += sum(count for rule, count in self.waiting.items() if rule not in waiting)
-        for job in list(self.running.values()):
-            _, left = self.progress_of(job.rule, job.wildcards) or ("", None)
-            if left is None and self.seconds[job.rule]:
-                left = max(0.0, mean(self.seconds[job.rule]) - job.elapsed)
-            known, unknown = known + (left or 0.0), unknown + (left is None)
-        busy = sum(map(sum, self.seconds.values())) + sum(job.elapsed for job in list(self.running.values()))
-        at_once = max(1.0, busy / max(1.0, time.monotonic() - self.began))
-        if not known:
-            return ""
-        return f", {'more than' if unknown > 0 else 'about'} {_duration(known / at_once)} left"
+    def _share_and_left(self) -> tuple[float, str]:
+        """Return the share of the run that is done, and describe the time left: by time, or without it by jobs."""
+        left = self.forecast.left
+        if left is None or self.done >= self.total or not (seconds := left.now):
+            return self.done / max(1, self.total), ""
+        if not left.is_complete:
+            return self.done / max(1, self.total), f", more than {duration(seconds)} left"
+        passed = time.monotonic() - self.began
+        share = passed / (passed + seconds)
+        return share, f", {100 * share:.0f} %, about {duration(seconds)} left"
 
     def _state(self, job: Job) -> str:
         """Describe a running job: the last point of a training, or the time since its start."""
-        progress = self.progress_of(job.rule, job.wildcards)
+        progress = self.forecast.progress.get(job.number)
         if progress is None:
-            return _duration(job.elapsed)
+            return duration(job.elapsed)
         description, left = progress
-        return description if left is None else f"{description}, {_duration(left)} left"
+        return description if left is None else f"{description}, {duration(left)} left"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Describe a time: `42 s`, `1:05:10`."""
     return f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))

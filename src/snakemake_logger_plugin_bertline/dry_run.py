@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -12,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_bertline.display import NameOf, ProgressOf, is_shown, message_of
+from snakemake_logger_plugin_bertline.display import NameOf, duration, is_shown, message_of
+from snakemake_logger_plugin_bertline.forecast import ExpectedOf, Forecast, ProgressOf, RestOf
 
 # With more jobs, those of a rule are one line.
 MAX_LISTED = 40
@@ -36,11 +38,13 @@ class DryRun:
         self.name_of: NameOf = lambda rule, wildcards: rule
         self.jobs: dict[int, PlannedJob] = {}
         self.checkpoints: set[str] = set()
+        self.forecast = Forecast(list)
         self.console = Console(stderr=True, highlight=False)
 
-    def describe_jobs(self, name_of: NameOf, progress_of: ProgressOf) -> None:
-        """Take what describes a job from the workflow; nothing runs that could have a progress."""
+    def describe_jobs(self, name_of: NameOf, progress_of: ProgressOf, expected_of: ExpectedOf, rest_of: RestOf) -> None:
+        """Take what describes jobs from the workflow; nothing runs that could have a progress."""
         self.name_of = name_of
+        self.forecast.expected_of, self.forecast.rest_of = expected_of, rest_of
 
     def show(self, record: logging.LogRecord) -> None:
         """Collect a job, or show a message that belongs to none."""
@@ -74,11 +78,20 @@ class DryRun:
                 table.add_row(f"{count:,}", Text(rule.replace("_", " ")), Text(", ".join(reasons), "dim"))
         self.console.print(table)
         verb = "job would run" if len(jobs) == 1 else "jobs would run"
-        self.console.print(f"{len(jobs):,} {verb}. VERBOSE=1 shows their files, commands and resources.")
+        self.console.print(f"{len(jobs):,} {verb}{self._time()}. VERBOSE=1 shows their files, commands and resources.")
         if self.checkpoints:
             self.console.print(
                 f"More follow: their number depends on the result of: {', '.join(sorted(self.checkpoints))}."
             )
+
+    def _time(self) -> str:
+        """Describe how long the jobs would take."""
+        with suppress(Exception):  # the list is complete without
+            self.forecast.look()
+        left = self.forecast.left
+        if left is None or not left.seconds:
+            return ""
+        return f", in {'about' if left.is_complete else 'more than'} {duration(left.seconds)}"
 
 
 def _reasons(job: PlannedJob, *, files: bool = True) -> list[str]:

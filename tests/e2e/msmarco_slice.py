@@ -103,8 +103,8 @@ def configuration(test_data: Path, folder: Path) -> dict[str, Any]:
     write_weights(folder / "weights", test_data / "vocab/bert-base-uncased-vocab.txt")
     data = write_slice(test_data, folder / "lists")
     tasks = {
-        "pairwise": {**TASK, "objective": "pairwise", "training_examples": 3200, "seeds": 2},
-        "pointwise": {**TASK, "objective": "pointwise", "training_examples": 12800, "seeds": 1},
+        "pairwise": {**TASK, "objective": "pairwise", "training_examples": 3200},
+        "pointwise": {**TASK, "objective": "pointwise", "training_examples": 12800},
     }
     return {
         "evaluation": {"ranking": dict.fromkeys(tasks, data)},

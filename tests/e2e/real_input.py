@@ -1,4 +1,4 @@
-"""The real files of the end-to-end test as a configuration: a mirror of dumps, books, vocabularies, tasks."""
+"""The real files of the end-to-end test as a configuration: a mirror of dumps, books, vocabularies, tasks, tags."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
+
 DUMP = "20200101"
 # enwiki-table-markup has no <siteinfo>, without which the extractor finds no articles: that is a one-line error.
 ENGLISH_PARTS = ("enwiki-p10p30302-shortened", "enwiki-3page-sample")
@@ -17,6 +19,33 @@ LATIN_1_BOOKS = ("chesterton-ball.txt", "shakespeare-caesar.txt")
 
 TASK = {"epochs": 1, "learning_rate": 5.0e-4, "precision": "fp32", "max_sequence_length": 128}
 PHASE = {"optimizer": "adamw", "schedule": "linear", "warmup": 0.1, "precision": "fp32"}
+
+
+NAMES = {
+    "PER": ["Peter Blackburn", "Maria Silva", "Blackburn", "Anna"],
+    "LOC": ["Brussels", "New York", "Riga"],
+    "ORG": ["European Commission", "Reuters", "United Nations"],
+}
+SENTENCES = [
+    "PER said in LOC .",
+    "ORG rejects the call of PER .",
+    "PER of ORG went to LOC on Thursday .",
+    "It was late .",
+]
+
+
+def write_conll(path: Path, sentences: int, seed: int) -> int:
+    """Write word, part of speech, chunk and tag with spaces between, as CoNLL-2003's files are; return the words."""
+    drawn, lines, words = np.random.default_rng(seed), ["-DOCSTART- -X- -X- O\n\n"], 0
+    for _ in range(sentences):
+        for part in drawn.choice(SENTENCES).split():
+            for place, word in enumerate(drawn.choice(NAMES[part]).split() if part in NAMES else [part]):
+                tag = f"{'I' if place else 'B'}-{part}" if part in NAMES else "O"
+                lines.append(f"{word} NN B-NP {tag}\n")
+                words += 1
+        lines.append("\n")
+    path.write_text("".join(lines))
+    return words
 
 
 def make_mirror(test_data: Path, mirror: Path) -> None:
@@ -97,6 +126,9 @@ def configuration(test_data: Path, mirror: Path) -> dict:
                 "dev": str(test_data / "squad/dev-v1.1.json"),
             },
             "glue": str(test_data / "glue"),
+            "tables": {
+                "names": {"kind": "tagging", "train": "train.conll", "dev": "dev.conll", "word": 0, "tag": -1},
+            },
         },
         "runs": {
             "english": {
@@ -106,12 +138,13 @@ def configuration(test_data: Path, mirror: Path) -> dict:
                 "finetune": {
                     "squad_v1": {**TASK, "max_sequence_length": 320},
                     "glue": {"cola": TASK, "mrpc": TASK, "rte": {**TASK, "max_sequence_length": 192}},
+                    "tables": {"names": {**TASK, "learning_rate": 1.0e-3, "epochs": 5, "max_sequence_length": 64}},
                 },
             },
             "latgalian": {
                 "dataset": "latgalian",
                 "model": model,
-                "phases": {"phase1": {**phase1, "steps": 40}},
+                "phases": {"phase1": {**phase1, "steps": 10}},
             },
         },
     }

@@ -1,4 +1,4 @@
-"""Ranking of MS MARCO's passages for queries that were not trained on, through the graph: five minutes of one core."""
+"""Ranking of MS MARCO's passages for queries that were not trained on, through the graph: three minutes of one core."""
 
 from __future__ import annotations
 
@@ -25,27 +25,24 @@ def finished(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def results(finished: Path, objective: str) -> list[dict[str, Any]]:
-    found = sorted(finished.glob(f"results/runs/slice/ranking/{objective}/seed*/metrics.json"))
-    return [json.loads(path.read_text()) for path in found]
+def results(finished: Path, objective: str) -> dict[str, Any]:
+    metrics: dict[str, Any] = json.loads(
+        (finished / f"results/runs/slice/ranking/{objective}/seed1/metrics.json").read_text()
+    )
+    return metrics
 
 
-@pytest.mark.parametrize(("objective", "seeds"), [("pairwise", 2), ("pointwise", 1)])
-def test_passages_of_new_queries_are_ranked_far_better_than_at_random(
-    finished: Path, objective: str, seeds: int
-) -> None:
+@pytest.mark.parametrize("objective", ["pairwise", "pointwise"])
+def test_passages_of_new_queries_are_ranked_far_better_than_at_random(finished: Path, objective: str) -> None:
     metrics = results(finished, objective)
-    assert len(metrics) == seeds
-    scores = [one["scores"]["map"] for one in metrics]
-    baselines = metrics[0]["baselines"]
-    p_values = sorted(one["p_value_candidates"] for one in metrics)
-    print(f"{objective}: MAP {scores}, {baselines}, p {p_values}")
+    score, baselines, p_value = metrics["scores"]["map"], metrics["baselines"], metrics["p_value_candidates"]
+    print(f"{objective}: MAP {score}, {baselines}, p {p_value}")
     # 42 to 57 MAP, p of 2e-5 to 5e-3 with six seeds; the last bits of a training differ between processors.
-    assert min(scores) > 3 * baselines["candidates"]
-    assert max(p_values) < 0.05
-    assert {one["examples"]["dev_judged_queries"] for one in metrics} == {11}
+    assert score > 3 * baselines["candidates"]
+    assert p_value < 0.05
+    assert metrics["examples"]["dev_judged_queries"] == 11
 
 
 def test_bm25_ranks_better_than_at_random(finished: Path) -> None:
-    baselines = results(finished, "pairwise")[0]["baselines"]
+    baselines = results(finished, "pairwise")["baselines"]
     assert baselines["bm25"] > 3 * baselines["candidates"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
+from live_runs import write, write_run
+from mlflow import MlflowClient
 from services import free_port, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -75,3 +78,42 @@ def test_a_port_in_use_is_an_error(folder: Path) -> None:
             assert process.wait(120) == 1
             assert not opened.exists()
     assert f"error: port {port} is in use; choose another one: make ui PORT={port + 1}" in (folder / "log").read_text()
+
+
+def test_the_server_answers_before_the_browser_is_opened(folder: Path) -> None:
+    port = free_port()
+    # The browser asks at once, as a real one does, and writes down what it got.
+    browser = folder / "asking"
+    browser.write_text(
+        f"#!{sys.executable}\nimport pathlib, urllib.error, urllib.request\n"
+        "try:\n"
+        f"    answer = urllib.request.urlopen('http://127.0.0.1:{port}/health', timeout=30).status\n"
+        "except urllib.error.URLError as error:\n"
+        "    answer = error\n"
+        f"pathlib.Path({str(folder / 'answer.part')!r}).write_text(str(answer))\n"
+        f"pathlib.Path({str(folder / 'answer.part')!r}).rename({str(folder / 'answer')!r})\n"
+    )
+    browser.chmod(0o700)
+    with ui(folder, "--port", str(port), environment={"BROWSER": f"{browser} %s"}) as (process, _):
+        wait_until((folder / "answer").exists, "the browser's start")
+        assert (folder / "answer").read_text() == "200"
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def test_runs_that_begin_later_are_followed(folder: Path) -> None:
+    port = free_port()
+    with ui(folder, "--port", str(port), "--every", "0.5", "--no-password") as (process, opened):
+        wait_until(opened.exists, "the browser's start")
+        record = json.loads((folder / write_run(folder, tasks=())).read_text())
+        later = folder / "results/runs/later/record.json"
+        write(later, {**record, "run": "later", "fingerprint": "e" * 16})
+
+        def names() -> set[str]:
+            client = MlflowClient(f"http://127.0.0.1:{port}")
+            experiments = [one.experiment_id for one in client.search_experiments()]
+            return {one.info.run_name for one in client.search_runs(experiments, "tags.`bertline.stage` = 'run'")}
+
+        wait_until(lambda: "later" in names(), "the tracking of a run that began after `make ui`")
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)

@@ -1,4 +1,4 @@
-"""What the workflow catalog reads: the page of all keys, written from the schema, and the file about the usage."""
+"""The page of all keys is written from the schema."""
 
 from __future__ import annotations
 
@@ -35,11 +35,3 @@ def test_the_page_has_every_key_of_the_schema() -> None:
     assert {key for key in keys if f"`{key}` |" not in page and f".{key}` |" not in page} == set()
     links = {part.partition(")")[0] for part in page.split("](#")[1:]}
     assert {link for link in links if f"\n## {link}\n" not in page} == set()
-
-
-def test_the_catalog_finds_its_three_files() -> None:
-    assert (ROOT / "workflow/Snakefile").exists()
-    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
-    assert set(usage) == {"mandatory-flags", "software-stack-deployment", "report"}
-    assert set(usage["mandatory-flags"]) == {"desc", "flags"}
-    assert any(usage["software-stack-deployment"].values())

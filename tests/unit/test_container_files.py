@@ -144,24 +144,6 @@ def test_the_whole_graph_can_be_started_from_an_image_on_kubernetes(tmp_path: Pa
         assert rendered.returncode == 0, rendered.stderr
 
 
-def test_a_gpu_is_seen_only_where_one_is_requested() -> None:
-    assert not re.search(r"^[^#]*NVIDIA_VISIBLE_DEVICES", DOCKERFILE, re.MULTILINE)
-
-
-def test_calls_between_containers_use_no_proxy_in_whatever_letters() -> None:
-    for name in ("cpu", "cuda"):
-        given = SERVICES[name]["environment"]
-        for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
-            assert given[proxy] == given[proxy.lower()]
-        assert given["no_proxy"].startswith("mlflow,localhost,127.0.0.1,")
-    for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
-        assert SERVICES["mlflow"]["environment"][proxy] == ""
-
-
-def test_the_database_is_healthy_only_when_it_listens_to_other_containers() -> None:
-    assert "--host" in SERVICES["postgres"]["healthcheck"]["test"]
-
-
 def test_an_image_knows_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert DOCKERFILE.count("ENV BERTLINE_COMMIT=${COMMIT}") == DOCKERFILE.count("image.revision=") == 2
     assert "--build-arg COMMIT=" in (ROOT / "Makefile").read_text()

@@ -240,6 +240,15 @@ def test_a_sample_is_whole_lines_of_about_the_asked_size_from_all_shards(tmp_pat
     assert 3000 < len({line.split()[0][2:] for line in few}) < 4600
 
 
+def test_a_sample_of_text_without_spaces_is_as_small_as_the_memory_of_the_trainers_asks(tmp_path: Path) -> None:
+    lines = [chr(0xE01 + number % 40) * 90 + str(number) for number in range(30_000)]  # of some 275 bytes, in Thai
+    shard = write_shard(tmp_path / "0.txt.zst", [lines])
+    blocks = choose_sample([shard], bert_normalizer(True), seed=1, sample_bytes=1 << 40, max_word_bytes=2_500_000)
+    words = {line for text in read_sample(blocks) for line in text.split("\n") if line}
+    assert words < set(lines)
+    assert 2_500_000 < sum(len(word.encode()) for word in words) < 3_600_000
+
+
 def test_byte_level_bpe_is_trained_to_the_same_bytes_and_marks_what_continues_a_word(tmp_path: Path) -> None:
     documents = [*make_documents(80, 3), ["A [SEP] and a <mask> are text.", "Ēķā é東 \U0001f600"]]
     recipe = dataset_to_train_on(tmp_path, [documents], train="bpe", vocab_size=300, lowercase=False)

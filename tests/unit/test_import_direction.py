@@ -15,6 +15,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 WITHOUT_TORCH = (
     "bertline.planning.resolve",
     "bertline.planning.progress",
+    "bertline.planning.expected",
     "bertline.reporting.page",
     "bertline.training.lock",
 )

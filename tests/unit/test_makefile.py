@@ -188,5 +188,26 @@ def test_every_variable_is_tested() -> None:
         "SNAKEMAKE_SETTINGS",
         "MAKEFILE_LIST",
         "OF_MINE",
+        "OF_DEVELOPERS",
+        "LIST",
         "READY",
     } | {name for name in used if name in SWITCHES}
+
+
+def test_help_lists_what_users_need_above_what_developers_need() -> None:
+    help_text = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    users, developers = help_text.split("To work on bertline itself:")
+    names = [re.findall(r"^([a-z0-9-]+) +[a-zA-Z]", part, flags=re.MULTILINE) for part in (users, developers)]
+    described = re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert sorted(names[0] + names[1]) == sorted(described)
+    assert {"demo", "mine", "plan", "status", "ui"} <= set(names[0])
+    assert {"test", "bench-data", "lint"} <= set(names[1])
+    assert "make plan CONFIG=mine.yaml" in users
+
+
+@pytest.mark.parametrize("target", ["plan", "targets", "status"])
+def test_what_is_shown_of_the_demo_has_its_sample(target: str) -> None:
+    for config, is_made in (("config/demo.yaml", True), ("mine.yaml", False)):
+        command = ["make", "--dry-run", target, f"CONFIG={config}"]
+        shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert ("make_demo_data.py" in shown) is (is_made and not (ROOT / "resources/sample/sample.json").exists())

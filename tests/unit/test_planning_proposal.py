@@ -481,7 +481,7 @@ machine_strategy = st.builds(
     disk=st.just(10**15),
     gpus=st.integers(0, 8).map(lambda count: ("H100",) * count),
     gpu_memory=st.integers(8 * 10**9, 2 * 10**11),
-    has_bf16=st.booleans(),
+    has_fast_bf16=st.booleans(),
     has_compiler=st.booleans(),
 )
 
@@ -525,7 +525,7 @@ def test_any_text_and_machine_give_a_configuration_that_is_accepted(
     else:
         assert chosen.processes * needed < machine.memory
         assert 1 <= chosen.processes <= machine.cores
-    assert chosen.precision == ("bf16" if machine.has_bf16 else "fp16" if machine.gpus else "fp32")
+    assert chosen.precision == ("bf16" if machine.has_fast_bf16 else "fp16" if machine.gpus else "fp32")
     assert 1 <= chosen.shards <= documents
 
 

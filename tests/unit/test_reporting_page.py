@@ -263,7 +263,7 @@ def test_several_runs_share_a_page_and_the_same_run_twice_is_refused(record: Pat
     assert 'href="#other"' in page
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
     assert "Differences demo other phases.phase1.steps 200 400 Results" in text
-    assert "SQuAD 1.1 F1 79.4 (78.7..80.1) 79.4 (78.7..80.1)" in text
+    assert "SQuAD 1.1 F1 (400 examples) 79.4 (78.7..80.1) 79.4 (78.7..80.1)" in text
     with pytest.raises(BertlineError, match="one record was given twice"):
         write_report([record, record], Path("report"))
 
@@ -297,7 +297,10 @@ def test_the_text_of_a_figure_describes_it(record: Path) -> None:
     assert texts["Loss of phase1 by step"].endswith("over 200 steps. The trigram model's held-out loss is 2.90.")
     ends = texts["Held-out loss of all runs"]
     assert re.search(r"demo \d\.\d{3} after [\d,]+ tokens; other \d", ends)
-    assert "SQuAD 1.1 F1: pretrained 79.4 (78.7..80.1), random weights 57.2" in texts["Scores of every seed"]
+    assert (
+        "SQuAD 1.1 F1 (400 examples): pretrained 79.4 (78.7..80.1), random weights 57.2"
+        in texts["Scores of every seed"]
+    )
     assert all(len(text) > len(title) + 30 for title, text in texts.items())
 
 
@@ -350,10 +353,10 @@ def test_a_task_that_was_left_out_is_reported(record: Path) -> None:
 def test_the_summary_aligns_its_table_and_ends_with_what_to_do_next(record: Path) -> None:
     text = summary([record], report=Path("results/report/index.html"))
     row = next(line for line in text.splitlines() if line.startswith("SQuAD 1.1 F1"))
-    assert row.split()[3:] == ["79.4", "(78.7..80.1)", "57.2", "(56.1..58.3)", "3.2", "11.5", "+22.2", "2.2"]
+    assert row.split()[3:] == ["400", "79.4", "(78.7..80.1)", "57.2", "(56.1..58.3)", "3.2", "11.5", "+22.2", "2.2"]
     assert "\n  results/runs/demo/glue/rte/model\n" in text
     assert text.endswith("report:  results/report/index.html\nMLflow:  make ui")
-    assert max(map(len, text.splitlines())) <= 110
+    assert max(map(len, text.splitlines())) <= 114
 
 
 def test_the_page_links_to_the_kept_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

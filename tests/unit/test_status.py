@@ -13,8 +13,9 @@ import pytest
 
 from bertline.planning.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
 from bertline.planning.plan import Plan
-from bertline.planning.progress import overview, phase_statuses
+from bertline.planning.progress import overview, phase_statuses, steps_per_second
 from bertline.planning.pruning import not_asked_for, prunable
+from bertline.results.journal import JournalPoint
 from bertline.results.paths import FINETUNING_OUTPUTS, PHASE_OUTPUTS, RECIPE
 from bertline.results.records import read_record
 from bertline.settings.site import Gpu, Site, Size
@@ -249,6 +250,22 @@ def test_node_hours_of_a_training_that_was_started_follow_from_its_own_journal(u
     left = estimates(untrained)[-1]
     assert left.node_hours == pytest.approx(75 * 8 / 5 / 3600)
     assert left.basis == "its own journal, up to step 25 of 100"
+
+
+def test_the_time_between_a_stop_and_the_continuation_slows_no_training() -> None:
+    def point(step: int, seconds: int) -> JournalPoint:
+        metrics = {"train/samples": 8.0 * step, "train/overall_samples_per_second": 16.0}  # 2 steps a second
+        return JournalPoint(step, 1000 * seconds, metrics)
+
+    assert steps_per_second([point(10, 5), point(20, 10), point(30, 5000), point(40, 5005)]) == pytest.approx(2)
+    other = [JournalPoint(step, 100 * step, {}) for step in (10, 20)]  # without these metrics: by the clock
+    assert steps_per_second(other) == pytest.approx(10)
+
+
+def test_the_first_step_which_may_take_a_minute_slows_no_training() -> None:
+    points = [JournalPoint(step, milliseconds, {}) for step, milliseconds in ((0, 0), (1, 60_000), (11, 61_000))]
+    assert steps_per_second(points) == pytest.approx(10)
+    assert steps_per_second(points[:2]) is None
 
 
 def test_node_hours_include_evaluations_and_checkpoints(untrained: Plan) -> None:

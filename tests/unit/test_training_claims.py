@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 import torch
+from training_processes import CONTEXT
 
 from bertline.console import BertlineError
 from bertline.training.distributed.claims import claim, claim_whole, private_folder
@@ -16,7 +16,6 @@ from bertline.training.stop import STOPPED, StopSignal
 
 pytestmark = pytest.mark.slow
 
-CONTEXT = multiprocessing.get_context("spawn")
 NAMES = ["first", "second"]
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from pathlib import Path
 
 import pytest
 import torch
 from torch import distributed, nn
+from training_processes import CONTEXT
 
 from bertline.training.distributed.gradients import Gradients
 
-CONTEXT = multiprocessing.get_context("spawn")
 RANKS, WIDTH = 3, 65
 PASSES = (3, 1, 0)  # micro-batches of each rank
 WHOLE, FEW, EACH = 1 << 30, 2 * 4 * WIDTH * WIDTH, 1  # bytes of a bucket

@@ -67,14 +67,28 @@ def test_fp16_without_a_gpu_is_refused_in_one_line():
         prepare_precision("fp16", torch.device("cpu"))
 
 
-@pytest.mark.parametrize(("flags", "slow"), [("fma avx2", True), ("fma avx512_bf16", False), ("asimd bf16", False)])
-def test_bf16_on_a_processor_without_it_is_reported(
-    flags: str, slow: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("vendor", "flags", "slow"),
+    [
+        ("AuthenticAMD", "fma avx2", True),
+        ("AuthenticAMD", "fma avx512_bf16", False),
+        ("GenuineIntel", "fma avx512_bf16 avx512_fp16", True),  # a virtual machine that hides AMX
+        ("GenuineIntel", "fma avx512_bf16 amx_bf16 amx_tile", False),
+        ("0x41", "asimd bf16", False),
+    ],
+)
+def test_bf16_on_a_processor_that_is_faster_in_fp32_is_reported(
+    vendor: str,
+    flags: str,
+    slow: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     information = tmp_path / "cpuinfo"
-    information.write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
-    monkeypatch.setattr(processor.has_bf16, "__defaults__", (information,))
+    information.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: {flags}\n")
+    monkeypatch.setattr(processor.has_fast_bf16, "__defaults__", (information,))
     prepare_precision("fp32", torch.device("cpu"))
     assert not caplog.messages
     prepare_precision("bf16", torch.device("cpu"))
-    assert ["only emulates bf16" in message for message in caplog.messages] == [True] * slow
+    assert ["faster in fp32" in message for message in caplog.messages] == [True] * slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -13,19 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fork_server import forking_with
+
 # What a rank calls, by package.
 FUNCTIONS = {"training": ("loop", "train"), "finetuning": ("train", "finetune")}
-CONTEXT = multiprocessing.get_context("forkserver")
 # Optimizers, FSDP, compilation and metrics import the others, which takes longer than most of these trainings.
-CONTEXT.set_forkserver_preload(
-    [
-        "bertline.training.loop",
-        "bertline.finetuning.train",
-        "evaluate",
-        "torch._dynamo",
-        "torch.distributed.fsdp",
-        "torch._inductor.compile_fx",
-    ]
+CONTEXT = forking_with(
+    "bertline.training.loop",
+    "bertline.finetuning.train",
+    "evaluate",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch._inductor.compile_fx",
 )
 
 

@@ -6,7 +6,6 @@ Runs start at once, because a fork server has already imported snakemake and wha
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
 import re
 import shutil
@@ -18,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import forking_with
 
 ROOT = Path(__file__).parents[2]
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["snakemake.cli", "snakemake.report.html_reporter", "smart_open", "bertline.planning.resolve"]
+CONTEXT = forking_with(
+    *("pytest", "snakemake.cli", "snakemake.report.html_reporter", "smart_open", "snakemake_logger_plugin_bertline"),
+    *("bertline.planning.resolve", "bertline.planning.inputs", "bertline.planning.links", "bertline.planning.recipes"),
+    *("bertline.planning.targets", "bertline.cluster.schedulers", "bertline.corpus.sources"),
 )
 PHASE = {
     "global_batch_size": 8,

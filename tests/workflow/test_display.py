@@ -19,7 +19,8 @@ import yaml
 from snakemake_runs import SMALL_CONFIG, copy_workflow
 
 pytestmark = pytest.mark.slow
-STEPS = 900  # so many that Ctrl-C comes before the end, also on a busy machine
+STEPS = 600  # so many that Ctrl-C comes before the end, also on a busy machine
+WEIGHTS = "results/phases/*/model.safetensors"
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -77,8 +78,16 @@ def graph(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_terminal_shows_a_line_for_each_job_progress_and_losses(graph: Path) -> None:
+@pytest.fixture(scope="module")
+def trained(graph: Path) -> tuple[str, bytes]:
+    """What the first run in this folder shows, and the weights of its training, which nothing disturbs."""
     shown = on_terminal(graph, "pretrain")
+    (weights,) = [path.read_bytes() for path in graph.glob(WEIGHTS)]
+    return shown, weights
+
+
+def test_a_terminal_shows_a_line_for_each_job_progress_and_losses(graph: Path, trained: tuple[str, bytes]) -> None:
+    shown, _ = trained
     assert re.search(r"\d\d:\d\d:\d\d  pretrain phase: first/phase1  (\d+ s|[\d:]+)\s", shown)
     assert re.search(rf"step [\d,]+ of {STEPS:,}, loss \d+\.\d+", shown)
     assert re.search(r"\d+ of \d+ jobs", shown)
@@ -99,18 +108,23 @@ def test_a_dry_run_on_a_terminal_lists_jobs_by_their_names_and_says_why(graph: P
     )
 
 
+def test_what_has_run_before_has_a_time_left_from_the_start(graph: Path) -> None:
+    again = ("--forcerun=trigram_baseline", "--until=trigram_baseline")
+    on_terminal(graph, *again)
+    (benchmark,) = (graph / "benchmarks/trigram_baseline").iterdir()
+    benchmark.write_text("s\tcpu_time\n300\t300\n")
+    assert "1 job would run, in about 0:05:00." in on_terminal(graph, "--dry-run", *again)
+    assert re.search(r"0 of \d jobs, \d+ %, about 0:0[45]:\d\d left", on_terminal(graph, *again))
+
+
 def test_verbose_shows_everything(graph: Path) -> None:
     shown = on_terminal(graph, "--forcerun=trigram_baseline", "--until=trigram_baseline", verbose=True)
     assert "rule trigram_baseline:" in shown
     assert "resources:" in shown
 
 
-def test_ctrl_c_saves_and_the_same_command_ends_with_the_same_weights(graph: Path) -> None:
-    weights = "results/phases/*/model.safetensors"
-    for path in graph.glob("results/phases/*"):
-        shutil.rmtree(path)
-    on_terminal(graph, "pretrain")
-    (straight,) = [path.read_bytes() for path in graph.glob(weights)]
+def test_ctrl_c_saves_and_the_same_command_ends_with_the_same_weights(graph: Path, trained: tuple[str, bytes]) -> None:
+    _, straight = trained
     for path in graph.glob("results/phases/*"):
         shutil.rmtree(path)
     shown = on_terminal(graph, "pretrain", ctrl_c_after=(rf"step [1-9][\d,]* of {STEPS:,}",), status=1)
@@ -119,9 +133,9 @@ def test_ctrl_c_saves_and_the_same_command_ends_with_the_same_weights(graph: Pat
     saved = re.search(r"pretrain_phase: stopped: step (\d+) is saved; the same command continues", shown)
     assert 0 < int(saved[1]) < STEPS
     assert not re.search("Traceback|Error", shown)
-    assert not [*graph.glob(weights)]
+    assert not [*graph.glob(WEIGHTS)]
     on_terminal(graph, "pretrain", status=0)
-    assert [path.read_bytes() for path in graph.glob(weights)] == [straight]
+    assert [path.read_bytes() for path in graph.glob(WEIGHTS)] == [straight]
     assert any(f"at step {saved[1]}" in log.read_text() for log in (graph / "logs/pretrain_phase").iterdir())
 
 
@@ -129,7 +143,7 @@ def test_a_second_ctrl_c_ends_at_once(graph: Path) -> None:
     for path in graph.glob("results/phases/*"):
         shutil.rmtree(path)
     on_terminal(graph, "pretrain", ctrl_c_after=(rf"step [1-9][\d,]* of {STEPS:,}", "Ctrl-C: trainings save"))
-    assert not [*graph.glob("results/phases/*/model.safetensors")]
+    assert not [*graph.glob(WEIGHTS)]
     assert not [one for one in psutil.process_iter(["cwd"]) if one.info["cwd"] == str(graph)]
 
 

@@ -49,22 +49,16 @@ OPTIONS = ("--profile", "profiles/local", "--configfile", "grid.yaml")
 
 
 @pytest.mark.slow
-def test_thousands_of_finetunings_are_shown_and_nothing_is_written(graph: Path) -> None:
-    write_config(graph, rates=RATES, seeds=8)
-    output = run_snakemake(graph, "--dry-run", *OPTIONS).stdout
-    assert jobs_of(output)["finetune_task"] == 9 * 30 * 8
-    assert not (graph / "results/recipes").exists()
-
-
-@pytest.mark.slow
-def test_the_scores_of_thousands_of_finetunings_are_on_no_command_line(graph: Path) -> None:
-    """A submission chooses among them."""
+def test_thousands_of_finetunings_are_shown_and_their_scores_are_on_no_command_line(graph: Path) -> None:
+    """A submission chooses among them. Nothing is written."""
     write_config(graph, rates=RATES, seeds=12, predict_test=True)
-    output = run_snakemake(graph, "submission", "--dry-run", "--printshellcmds", *OPTIONS).stdout
+    output = run_snakemake(graph, "all", "submission", "--dry-run", "--printshellcmds", *OPTIONS).stdout
     assert jobs_of(output)["finetune_task"] == 9 * 30 * 12 > 3000
+    assert jobs_of(output)["write_report"] == 1
     commands = [line for line in output.splitlines() if ".py " in line]
     assert any("glue_submission.py" in line for line in commands)
     assert max(map(len, commands)) < 2000
+    assert not (graph / "results/recipes").exists()
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ rule train_tokenizer:
         "../../envs/bertline.yaml"
     resources:
         **CPU_JOB,
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=120,
     params:
         recipe=planned_recipe("dataset"),

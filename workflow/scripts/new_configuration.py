@@ -10,6 +10,7 @@ from pathlib import Path
 from bertline.command_line import run_command
 from bertline.console import BertlineError
 from bertline.files import CHECKOUT, SCHEMA, Json, write_text
+from bertline.planning.estimate import record_speed
 from bertline.planning.machine import this_machine
 from bertline.planning.new_configuration import make_configuration
 from bertline.planning.proposal import Network, micro_batch_for, precision_for, processes_for, seconds_of
@@ -60,7 +61,10 @@ def new_configuration(
         processes = processes_for(network, vocab_size, machine, batch)
         threads = machine.cores if machine.gpus else processes
         options = ["--micro-batch-tokens", str(micro_batch_for(machine) or "auto")]
-        return run_trial(recipe, processes=processes, threads=threads, options=options)
+        timed = run_trial(recipe, processes=processes, threads=threads, options=options)
+        if timed["fits"]:  # for the plan, and for the time left of the run
+            record_speed(recipe, timed)
+        return timed
 
     made = make_configuration(
         texts,

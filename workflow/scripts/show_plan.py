@@ -13,6 +13,7 @@ from tabulate import tabulate
 from bertline.command_line import run_command
 from bertline.files import CHECKOUT
 from bertline.planning.estimate import estimates
+from bertline.planning.expected import finetuning_estimates
 from bertline.planning.progress import overview
 from bertline.planning.resolve import plan_of_files
 from bertline.settings.site import read_site
@@ -35,6 +36,7 @@ def show_plan(
     """
     plan = plan_of_files(configfile, settings)
     print(tabulate(overview(plan), headers=["run", "what", "folder", "state"]))
+    sizes = read_site(site, CHECKOUT / "config/site.schema.yaml") if site else None
     rows = [
         [
             left.what,
@@ -44,12 +46,12 @@ def show_plan(
             "" if left.size is None else f"{left.size / 1e9:,.3f} GB",
             left.basis,
         ]
-        for left in estimates(plan, read_site(site, CHECKOUT / "config/site.schema.yaml") if site else None)
+        for left in [*estimates(plan, sizes), *finetuning_estimates(plan, sizes)]
     ]
     if rows:
         print()
         print(tabulate(rows, headers=HEADERS, disable_numparse=True))
-        print("Estimates, not measurements; node-hours of training only, without evaluation and waiting in queues.")
+        print("Estimates, not measurements; node-hours are of trainings, without waiting in queues.")
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ def submit_job(jobscript: Path) -> str:
     scheduler.ended.mkdir(parents=True, exist_ok=True)
     job = request_of(read_job_properties(str(jobscript)), scheduler.logs)
     command = scheduler.submit(job)
-    write_text(job.script, job_script(scheduler, jobscript.read_text(), job.minutes))
-    Path(job.script).chmod(0o755)
+    # HF_ENDPOINT is an address, which may contain a password: only for this user.
+    write_text(job.script, job_script(scheduler, jobscript.read_text(), job.minutes), mode=0o700)
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     number = scheduler.number.search(done.stdout)
     if done.returncode or number is None:

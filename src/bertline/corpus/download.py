@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -163,7 +164,13 @@ def http_session(contact: str | None) -> requests.Session:
     described = f" ({contact})" if contact else ""
     session.headers["User-Agent"] = f"bertline/{__version__}{described}".encode("ascii", "replace").decode()
     session.headers["Accept-Encoding"] = "identity"  # the checksums are those of the file as stored
+    session.hooks["response"].append(_without_body_of_redirect)
     return session
+
+
+def _without_body_of_redirect(response: requests.Response, **_: Any) -> None:
+    if response.is_redirect:
+        response.close()  # requests would unpack all of it into memory
 
 
 def name_of_mirror(source: str) -> str:

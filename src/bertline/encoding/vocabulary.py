@@ -43,9 +43,11 @@ log = logging.getLogger(__name__)
 # 300 MB of English have some 50 million words: more text makes no relevant difference to the tokens.
 SAMPLE_BYTES = 300_000_000
 SAMPLE_BLOCK_BYTES = 1_000_000
-# The library's trainers need about a kilobyte for every different word, so these take half a gigabyte. Some 150 MB of
-# English have this many.
+# The trainers need about a kilobyte for every different word, so these take half a gigabyte. Some 150 MB of English
+# have this many.
 MAX_WORDS = 500_000
+# And about 120 bytes for every byte of them. Text without spaces has these long before it has so many words.
+MAX_WORD_BYTES = 12_000_000
 # As in Google's vocabularies, at least 1,000 characters if the text has them; more if a script needs them to cover all
 # but one character in 10,000. Together with their continuing forms they never fill the vocabulary.
 ALPHABET_SIZE = 1000
@@ -248,25 +250,30 @@ def choose_sample(
     seed: int,
     sample_bytes: int,
     max_words: int = MAX_WORDS,
+    max_word_bytes: int = MAX_WORD_BYTES,
 ) -> list[tuple[Path, int]]:
     """Return random blocks of the shards, as shard and first byte, in their order.
 
-    Their size is about `sample_bytes` in total, or less if so much text has more than `max_words` different words; a
-    text with fewer bytes and words is taken whole. Only the blocks are read, so the time does not grow with the corpus.
+    Their size is about `sample_bytes` in total, or less if so much text has more than `max_words` different words, or
+    more than `max_word_bytes` bytes of them; a text with less is taken whole. Only the blocks are read, so the time
+    does not grow with the corpus.
     """
     sizes = [size_of_shard(path) for path in shards]
     blocks = [(index, start) for index, size in enumerate(sizes) for start in range(0, size, SAMPLE_BLOCK_BYTES)]
     count = min(len(blocks), max(1, sample_bytes // SAMPLE_BLOCK_BYTES))
     chosen = np.random.default_rng(seed).choice(len(blocks), size=count, replace=False).tolist()
     words: set[str] = set()
+    word_bytes = 0
     taken: list[tuple[int, int]] = []
     for index, start in (blocks[number] for number in chosen):
-        if len(words) > max_words:
+        if len(words) > max_words or word_bytes > max_word_bytes:
             log.info("trained on %d of %d MB, which have %d different words", len(taken), count, len(words))
             break
         taken.append((index, start))
         for text in read_sample([(shards[index], start)]):
-            words.update(_WORD.findall(normalizer.normalize_str(text)))
+            new = set(_WORD.findall(normalizer.normalize_str(text))) - words
+            word_bytes += sum(len(word.encode()) for word in new)
+            words |= new
     return [(shards[index], start) for index, start in sorted(taken)]
 
 

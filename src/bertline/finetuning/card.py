@@ -72,7 +72,7 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
         for name, path in recipe["data"].items()
         if name in metrics["examples"]
     ]
-    size = describe.number_of_dev_examples(metrics)
+    size = describe.number_of_dev_examples(metrics, metrics["primary"])
     settings = [f"- {name}: {value}" for name, value in sorted(describe.flatten(recipe["settings"]).items())]
     parts = [
         f"---\n{header.to_yaml(line_break=chr(10))}\n---",

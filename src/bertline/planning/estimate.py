@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import math
 import statistics
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.corpus.sources import listing_of, slices_of
 from bertline.encoding.tokenizer import load_tokenizer
-from bertline.files import Json, one_line_damage, read_object
+from bertline.files import Json, one_line_damage, read_object, write_json
+from bertline.fingerprint import fingerprint
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
 from bertline.results import paths
@@ -105,7 +107,7 @@ def _core_hours(key: str, jobs: Json) -> tuple[float | None, str]:
     and the basis in words."""
     hours, recorded = 0.0, 0
     for rule, count in jobs.items():
-        seconds = _cpu_seconds(Path("benchmarks", rule, key))
+        seconds = recorded_seconds(Path("benchmarks", rule, key).glob("*.tsv"), "cpu_time")
         if count and not seconds:
             return None, f"unknown: none of its {rule} jobs is finished"
         hours += count * statistics.median(seconds or [0]) / 3600
@@ -113,13 +115,15 @@ def _core_hours(key: str, jobs: Json) -> tuple[float | None, str]:
     return hours, f"{recorded} finished jobs of the same kind"
 
 
-def _cpu_seconds(folder: Path) -> list[float]:
+def recorded_seconds(files: Iterable[Path], column: str) -> list[float]:
+    """Return a column of Snakemake's benchmarks: `s`, from start to end, or `cpu_time`. Damaged files are left out."""
     seconds = []
-    for path in folder.glob("*.tsv"):
-        with path.open(encoding="utf-8", errors="replace") as file, suppress(csv.Error):
+    for path in files:
+        with suppress(OSError, UnicodeDecodeError, csv.Error), path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file, delimiter="\t"):
-                with suppress(KeyError, TypeError, ValueError):  # NA for a job that was too short to measure
-                    seconds.append(float(row["cpu_time"]))
+                # Snakemake writes NA for a job that was too short to measure.
+                with suppress(KeyError, TypeError, ValueError):
+                    seconds.append(float(row[column]))
     return [of_job for of_job in seconds if math.isfinite(of_job)]
 
 
@@ -133,16 +137,13 @@ class _Speed:
 
 
 def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate:
-    settings = phase["settings"]
-    finished = [(path, _recipe_of(path)) for path in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)]
-    alike = [(path, recipe) for path, recipe in finished if _is_alike(path, recipe, phase)]
+    alike = _alike(phase)
     sizes = [size_of(path) for path, _ in alike]
-    speed = _own_speed(folder, settings) or _recorded_speed(alike) or _computed_speed(plan, phase, site)
+    speed = _recorded_speed(phase, folder, alike, site) or _computed_speed(plan, phase, site)
     hours = None
     if speed:
-        samples = (settings["steps"] - paths.durable_step(folder)) * settings["global_batch_size"]
         processes = site.size(phase["phase"]).mean_processes_per_node if site else speed.processes
-        hours = samples * speed.process_seconds / processes / 3600
+        hours = _samples_left(phase, folder) * speed.process_seconds / processes / 3600
     return Estimate(
         f"{phase['phase']} ({folder.name})",
         1,
@@ -152,6 +153,48 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
     )
 
 
+def _recorded_speed(phase: Json, folder: Path, alike: list[tuple[Path, Json]], site: Site | None) -> _Speed | None:
+    """Return the speed of a training from the nearest record. Trials are of this machine, not of a site's nodes."""
+    speed = _own_speed(folder, phase["settings"]) or _speed_of_finished(alike)
+    return speed or (None if site else _timed_speed(phase))
+
+
+def training_seconds(plan: Plan, key: str, site: Site | None = None) -> float | None:
+    """Return how long the job of a phase takes, from its last checkpoint on; None if its network is not on record.
+
+    Args:
+        site: gives the number of processes. Without it, they are as many as in the records.
+    """
+    phase, folder = plan.phases[key], Path(paths.PHASE.format(phase=key))
+    alike = _alike(phase)
+    speed = _recorded_speed(phase, folder, alike, site)
+    if speed is None:
+        return None
+    processes = sum(kind.processes for kind in site.size(phase["phase"]).kinds) if site else speed.processes
+    return _samples_left(phase, folder) * speed.process_seconds / processes + _seconds_besides_training(alike)
+
+
+def _samples_left(phase: Json, folder: Path) -> int:
+    settings = phase["settings"]
+    return int((settings["steps"] - paths.durable_step(folder)) * settings["global_batch_size"])
+
+
+def _seconds_besides_training(alike: list[tuple[Path, Json]]) -> float:
+    """Return the median time in the jobs of finished trainings before the first step and after the last."""
+    besides = []
+    for path, recipe in alike:
+        trained = (recipe.get("finished", 0) - recipe.get("started", 0)) / 1000  # over all jobs of one that was stopped
+        recorded = recorded_seconds([Path("benchmarks/pretrain_phase", f"{path.name}.tsv")], "s")
+        besides += [max(0.0, seconds - trained) for seconds in recorded]
+    return statistics.median(besides) if besides else 0.0
+
+
+def _alike(phase: Json) -> list[tuple[Path, Json]]:
+    """Return the finished trainings, and their recipes, that take as long for a sample."""
+    finished = [(path, _recipe_of(path)) for path in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)]
+    return [(path, recipe) for path, recipe in finished if _is_alike(path / paths.RECIPE, recipe, phase)]
+
+
 def _recipe_of(folder: Path) -> Json:
     path = folder / paths.RECIPE
     recipe = read_object(path, "settings", "model", "hardware")
@@ -159,8 +202,8 @@ def _recipe_of(folder: Path) -> Json:
         return {**recipe, "world_size": int(recipe["world_size"]), "hardware": str(recipe["hardware"])}
 
 
-def _is_alike(folder: Path, recipe: Json, phase: Json) -> bool:
-    with one_line_damage(folder / paths.RECIPE):
+def _is_alike(path: Path, recipe: Json, phase: Json) -> bool:
+    with one_line_damage(path):
         same_settings = all(recipe["settings"][name] == phase["settings"][name] for name in SAME_SPEED)
         return same_settings and all(recipe["model"].get(name) == value for name, value in phase["model"].items())
 
@@ -180,7 +223,7 @@ def _own_speed(folder: Path, settings: Json) -> _Speed | None:
     return _Speed(processes / rate, processes, f"its own journal, up to step {step} of {settings['steps']}")
 
 
-def _recorded_speed(alike: list[tuple[Path, Json]]) -> _Speed | None:
+def _speed_of_finished(alike: list[tuple[Path, Json]]) -> _Speed | None:
     """Return the median of finished trainings, from their journals, which exclude waiting in queues."""
     known = [
         (recipe["world_size"] / rate, recipe)
@@ -207,6 +250,34 @@ def _samples_per_second(journal: Path) -> float | None:
     with one_line_damage(journal):
         slower = statistics.fmean(point[key] / point.get(overall, point[key]) for point in points)
         return statistics.median(point[key] for point in points) / slower
+
+
+def record_speed(recipe: Json, timed: Json) -> None:
+    """Keep the speed of a trial of some steps, for estimates before the first training of its network.
+
+    Args:
+        timed: what `bertline.planning.trials.run_trial` returns.
+    """
+    settings = {name: recipe["settings"][name] for name in (*SAME_SPEED, "global_batch_size")}
+    what = {"model": recipe["model"], "settings": settings, "world_size": timed["processes"]}
+    content = what | {"hardware": timed["device"], "seconds": timed["busy_seconds"]}
+    write_json(Path(paths.TIMED_STEP.format(fingerprint=fingerprint(what))), content)
+
+
+def _timed_speed(phase: Json) -> _Speed | None:
+    """Return the median of trials of this network."""
+    speeds = []
+    for path in sorted(Path(paths.TIMED_STEP).parent.glob("*.json")):
+        step = read_object(path, "model", "settings", "seconds", "world_size", "hardware")
+        if _is_alike(path, step, phase):
+            with one_line_damage(path):
+                of_sample = step["seconds"] * step["world_size"] / step["settings"]["global_batch_size"]
+                speeds.append((of_sample, int(step["world_size"]), str(step["hardware"])))
+    if not speeds:
+        return None
+    seconds, processes, hardware = zip(*speeds, strict=True)
+    where = ", ".join(sorted(set(hardware)))
+    return _Speed(statistics.median(seconds), max(processes), f"a trial of some steps, on {where}")
 
 
 def _computed_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None:

@@ -24,7 +24,7 @@ class Machine:
     disk: int  # free in this folder
     gpus: tuple[str, ...] = ()
     gpu_memory: int = 0
-    has_bf16: bool = True
+    has_fast_bf16: bool = True
     has_compiler: bool = True  # a C++ compiler, for --compile on CPUs
 
     @property
@@ -43,7 +43,7 @@ def this_machine(gpus: int | None = None) -> Machine:
 
     Raises BertlineError if there are fewer GPUs, or the installed PyTorch cannot use them.
     """
-    names, memory, has_bf16 = _gpus()
+    names, memory, has_fast_bf16 = _gpus()
     if gpus is not None and gpus > len(names):
         there = f"this machine has {len(names)}" if names else "this machine has none that NVIDIA's driver lists"
         raise BertlineError(f"GPUS={gpus}: {there} (see nvidia-smi); give GPUS=0 to train on the CPUs")
@@ -59,7 +59,7 @@ def this_machine(gpus: int | None = None) -> Machine:
         disk=shutil.disk_usage(".").free,
         gpus=wanted,
         gpu_memory=memory if wanted else 0,
-        has_bf16=has_bf16 if wanted else processor.has_bf16(),
+        has_fast_bf16=has_fast_bf16 if wanted else processor.has_fast_bf16(),
         has_compiler=shutil.which("g++") is not None or shutil.which("clang++") is not None,
     )
 

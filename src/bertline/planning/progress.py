@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 from bertline.planning.plan import Plan
@@ -110,7 +112,19 @@ def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
 
 
 def steps_per_second(points: list[JournalPoint]) -> float | None:
-    """Return the speed of a training between the first and the last of `points`; None if that is too short."""
+    """Return the speed of a training between the first and the last of `points`; None if that is too short.
+
+    The time between a stop and the continuation does not count, nor does the first step, which compiles.
+    """
+    points = [point for point in points if point.step > 0]
     steps = points[-1].step - points[0].step if points else 0
-    milliseconds = points[-1].timestamp - points[0].timestamp if points else 0
-    return 1000 * steps / milliseconds if steps > 0 and milliseconds > 0 else None
+    seconds = sum(_seconds_between(before, after) for before, after in pairwise(points))
+    return steps / seconds if steps > 0 and seconds > 0 else None
+
+
+def _seconds_between(before: JournalPoint, after: JournalPoint) -> float:
+    """Return the time between two points: by the training's own speed, if that is on record, at most by the clock."""
+    seconds = (after.timestamp - before.timestamp) / 1000
+    samples = after.metrics.get("train/samples", 0.0) - before.metrics.get("train/samples", math.inf)
+    speed = after.metrics.get("train/overall_samples_per_second", 0.0)
+    return min(seconds, samples / speed) if samples > 0 and speed > 0 else seconds

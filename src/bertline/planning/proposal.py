@@ -181,7 +181,7 @@ def micro_batch_for(machine: Machine) -> int | None:
 
 def precision_for(machine: Machine) -> str:
     """Return the precision that is fast on a machine."""
-    return "bf16" if machine.has_bf16 else "fp16" if machine.gpus else "fp32"
+    return "bf16" if machine.has_fast_bf16 else "fp16" if machine.gpus else "fp32"
 
 
 def batch_for(tokens: float) -> int:

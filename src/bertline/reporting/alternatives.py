@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, Spread
 from bertline.results.curves import curve, hours_of
-from bertline.results.describe import counted, duration, number, score_title, task_title
+from bertline.results.describe import counted, duration, number
 from bertline.results.records import Phase
 
 
@@ -79,7 +79,7 @@ def of_score_dots(rows: Sequence[ScoreRow]) -> str:
             scores = [f"pretrained {row.pretrained}"] if row.pretrained else []
             scores += [f"random weights {row.better_random}"] if row.better_random else []
             scores += [f"{BASELINE_TITLES.get(name, name)} {value:.1f}" for name, value in row.baselines.items()]
-            parts.append(f"{task_title(row.group)} {score_title(row.score)}: {', '.join(scores)}")
+            parts.append(f"{row.title}: {', '.join(scores)}")
     return f"Scores in percent, the median with the worst and the best seed. {'; '.join(parts)}."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bertline.reporting.scores import score_rows
+from bertline.reporting.scores import score_rows, titled
 from bertline.results import describe
 from bertline.results.curves import cost_of, curve
 from bertline.results.describe import flatten
@@ -40,7 +40,7 @@ def outcomes(runs: Sequence[Record]) -> Rows:
     for group, score in dict.fromkeys(key for table in tables for key in table):
         found = [table.get((group, score)) for table in tables]
         cells = [str((row and row.pretrained) or ABSENT) for row in found]
-        rows.append([f"{describe.task_title(group)} {describe.score_title(score)}", *cells])
+        rows.append([titled(group, score, [row.dev_examples for row in found if row]), *cells])
     return rows
 
 

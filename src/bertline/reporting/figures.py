@@ -20,7 +20,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatt
 
 from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, Spread
 from bertline.results.curves import Place, curve, places
-from bertline.results.describe import score_title, task_title
+from bertline.results.describe import counted, score_title, task_title
 from bertline.results.records import Phase
 
 # Narrow enough for eleven-point letters to be legible on a phone that shows the figure 360 pixels wide.
@@ -266,6 +266,11 @@ def document_lengths(histograms: Mapping[str, tuple[Sequence[float], Sequence[in
     return svg.getvalue()
 
 
+def _label(row: ScoreRow) -> str:
+    size = "" if row.dev_examples is None else f"\n{counted(row.dev_examples, 'example')}"
+    return f"{task_title(row.group)}\n{score_title(row.score)}{size}"
+
+
 def score_dots(rows: Sequence[ScoreRow]) -> str:
     """Draw every seed as a dot: pretrained filled, random weights hollow; baselines as vertical lines."""
     shown = [row for row in rows if row.primary]
@@ -290,7 +295,7 @@ def score_dots(rows: Sequence[ScoreRow]) -> str:
                     handles[BASELINE_TITLES[name]] = axes.plot(
                         [row.baselines[name]] * 2, [y - 0.36, y + 0.36], style, color=GREY, linewidth=2
                     )[0]
-        axes.set_yticks(range(len(shown)), [f"{task_title(row.group)}\n{score_title(row.score)}" for row in shown])
+        axes.set_yticks(range(len(shown)), [_label(row) for row in shown])
         axes.set_ylim(len(shown) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("score in percent")

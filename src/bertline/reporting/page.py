@@ -295,20 +295,21 @@ def _environment(run: Record) -> list[tuple[str, str]]:
 
 
 def _score_table(run: Record) -> Iterable[Sequence[Any]]:
-    yield ["task", "score", "start", "settings", "learning_rate", "seed", "percent"]
+    yield ["task", "score", "start", "settings", "learning_rate", "seed", "percent", "dev_examples"]
     for finetuning in run.finetunings:
         for score, value in sorted(finetuning.result.get("scores", {}).items()):
             settings = [finetuning.start, finetuning.settings_name, finetuning.result["learning_rate"]]
-            yield [finetuning.group, score, *settings, finetuning.seed, f"{value:.4f}"]
+            size = describe.number_of_dev_examples(finetuning.result, score)
+            yield [finetuning.group, score, *settings, finetuning.seed, f"{value:.4f}", size]
 
 
 def _summary_table(rows: Sequence[ScoreRow]) -> Iterable[Sequence[Any]]:
     medians = ["pretrained_median", "random_weights_median"]
-    yield ["task", "score", *medians, *BASELINE_TITLES, "margin", "spread"]
+    yield ["task", "score", *medians, *BASELINE_TITLES, "margin", "spread", "dev_examples"]
     for row in rows:
         starts = [spread and spread.median for spread in (row.pretrained, row.better_random)]
         numbers = [*starts, *(row.baselines.get(name) for name in BASELINE_TITLES), row.margin, row.spread]
-        yield [row.group, row.score, *("" if value is None else f"{value:.4f}" for value in numbers)]
+        yield [row.group, row.score, *("" if value is None else f"{value:.4f}" for value in numbers), row.dev_examples]
 
 
 def _curve_table(phase: Phase) -> Iterable[Sequence[Any]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from bertline.reporting.published import Published, published_score
-from bertline.results.describe import is_official, number_of_dev_examples, score_title, task_title
+from bertline.results.describe import counted, is_official, number_of_dev_examples, score_title, task_title
 from bertline.results.records import Finetuning, Record, chosen_on_dev
 
 BASELINE_TITLES = {
@@ -62,6 +62,11 @@ class ScoreRow:
     p_values: dict[str, float] = field(default_factory=dict)
 
     @property
+    def title(self) -> str:
+        """Titles of the task and the score, with the size of the development set."""
+        return titled(self.group, self.score, [self.dev_examples])
+
+    @property
     def better_rate(self) -> float | None:
         """Learning rate with the highest median from random weights, the smaller one in case of a tie."""
         rates = sorted(self.random_weights)
@@ -88,6 +93,13 @@ class ScoreRow:
         if self.pretrained is None or self.margin is None or self.spread is None:
             return None
         return self.margin > self.spread and all(self.pretrained.median > value for value in self.baselines.values())
+
+
+def titled(group: str, score: str, sizes: Iterable[int | None]) -> str:
+    """Return the titles of a task and a score, with the sizes of the development sets that are known."""
+    known = list(dict.fromkeys(size for size in sizes if size is not None))
+    size = f" ({', '.join([*(f'{one:,}' for one in known[:-1]), counted(known[-1], 'example')])})" if known else ""
+    return f"{task_title(group)} {score_title(score)}{size}"
 
 
 def score_rows(record: Record) -> list[ScoreRow]:
@@ -172,7 +184,7 @@ def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -
         random_weights={rate: Spread(tuple(values)) for rate, values in sorted(random_weights.items())},
         official=official,
         published=published_score(group, score) if official else None,
-        dev_examples=number_of_dev_examples(finished[0].result),
+        dev_examples=number_of_dev_examples(finished[0].result, score),
         baselines={name: float(value) for name, value in sorted(baselines.items()) if value is not None},
         p_values={
             name: max(one.result[f"p_value_{name}"] for one in started)

@@ -51,11 +51,12 @@ def _run_block(run: Record) -> str:
     if rows:
         baselines = shown_baselines(rows)
         titles = [title.replace(" ", "\n", 1) for title in baselines.values()]
-        headers = ["task", "pretrained", "random weights", *titles, "margin", "over\nseeds"]
+        headers = ["task", "dev\nset", "pretrained", "random weights", *titles, "margin", "over\nseeds"]
         blocks.append(_table(headers, [_score_row(row, baselines) for row in rows]))
         blocks.append(
-            "Percent, median (worst..best seed). random weights: the same network, never pretrained, at the better of\n"
-            "its learning rates. margin: between the medians. over seeds: the wider of the two ranges."
+            "Percent, median (worst..best seed). dev set: its number of examples. random weights: the same network,\n"
+            "never pretrained, at the better of its learning rates. margin: between the medians. over seeds: the\n"
+            "wider of the two ranges."
         )
     models = [
         f"  {paths.RUN.format(run=run.name)}/{kept.name}/model"
@@ -75,6 +76,7 @@ def _phase_row(phase: dict[str, Any]) -> list[str]:
 def _score_row(row: ScoreRow, baselines: Iterable[str]) -> list[str]:
     return [
         f"{task_title(row.group)} {score_title(row.score)}",
+        _optional(row.dev_examples, "{:,}"),
         str(row.pretrained or "-"),
         str(row.better_random or "-"),
         *(_optional(row.baselines.get(name), "{:.1f}") if row.primary else "" for name in baselines),

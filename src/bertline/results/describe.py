@@ -68,10 +68,10 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def number_of_dev_examples(metrics: Mapping[str, Any]) -> int | None:
-    """Return the number of examples, or of a ranking's queries, in the development set of a metrics.json."""
+def number_of_dev_examples(metrics: Mapping[str, Any], score: str) -> int | None:
+    """Return the number of examples, or of a ranking's queries, in the set that a score of a metrics.json is of."""
     examples = metrics.get("examples", {})
-    return examples.get("dev", examples.get("dev_queries"))
+    return examples.get(_dev_set(score), examples.get("dev_queries"))
 
 
 def network_tag(model: Mapping[str, Any]) -> str:
@@ -82,8 +82,11 @@ def network_tag(model: Mapping[str, Any]) -> str:
 def is_official(group: str, score: str, metrics: Mapping[str, Any]) -> bool | None:
     """Return whether a score of a metrics.json is of the task's official development set; None if that is not known."""
     task = TASKS.get(group.removeprefix("glue/"))
-    name = "dev_mismatched" if score.endswith("_mismatched") else "dev"  # MNLI has two
-    return task.is_official(name, metrics.get("digests", {})) if task else None
+    return task.is_official(_dev_set(score), metrics.get("digests", {})) if task else None
+
+
+def _dev_set(score: str) -> str:
+    return "dev_mismatched" if score.endswith("_mismatched") else "dev"  # MNLI has two
 
 
 def counted(count: float, thing: str) -> str:
@@ -99,7 +102,13 @@ def duration(hours: float) -> str:
 
 
 # Filters by the names that the templates use.
-FILTERS = {"number": number, "duration": duration, "task": task_title, "score": score_title}
+FILTERS = {
+    "number": number,
+    "duration": duration,
+    "task": task_title,
+    "score": score_title,
+    "dev_examples": number_of_dev_examples,
+}
 
 
 def describe_network(model: Mapping[str, Any]) -> str:

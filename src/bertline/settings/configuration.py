@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,12 @@ def _address(validator: Any, _: bool, instance: Any, __: Json) -> Iterator[Valid
         return
     if not _ADDRESS.match(instance):
         secret = "has a user name, a password or no host" if "@" in instance else "has no host that can be asked"
-        yield ValidationError(f"this address {secret}; write https://host/..., and names and passwords into ~/.netrc")
+        yield ValidationError(f"this address {secret}; {ADDRESS_ADVICE}")
 
 
+ADDRESS_ADVICE = "write https://host/..., and names and passwords into ~/.netrc"
+# A name before an @, or a name and a password, which may contain anything; a port is no password.
+_CREDENTIALS = re.compile(r"(?i)https?:/{1,2}([^\s/?#@]*@|[^\s/?#@:]+:(?![0-9]{1,5}([/?#]|\Z))\S*@)")
 # A host and a port; an @ before the first slash is behind a user name.
 _ADDRESS = re.compile(r"(?i)https?://(\[[0-9a-f:.]+\]|[^\s/?#@:\\\[\]]+)(:[0-9]{1,5})?(?=[/?#]|\Z)[^\s\\]*\Z")
 _Validator: Any = validators.extend(
@@ -147,16 +150,28 @@ def validate(config: Json, schema: Json, *, what: str = "configuration") -> None
         others = len({_key(error) for error in errors}) - 1
         more = f" (and {others} more)" if others else ""
         raise BertlineError(f"{what}: {_explain(errors[0])}{more}")
-    if key := _infinite(config):
+    if key := _first(config, _is_infinite):
         raise BertlineError(f"{what}: {key}: given infinity or nan, allowed is a finite number")
+    if key := _first(config, _has_credentials):
+        raise BertlineError(f"{what}: {key}: this address has a user name or a password; {ADDRESS_ADVICE}")
 
 
-def _infinite(value: Any, *keys: str) -> str:
-    """Return the key of the first infinity or NaN, which JSON, and so a fingerprint, cannot represent; else ''."""
-    if isinstance(value, float) and not math.isfinite(value):
+def _first(value: Any, is_wrong: Callable[[Any], bool], *keys: str) -> str:
+    """Return the dotted key of the first value that is wrong; else ''."""
+    if is_wrong(value):
         return ".".join(keys)
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return next((found for key, part in inner if (found := _infinite(part, *keys, str(key)))), "")
+    return next((found for key, part in inner if (found := _first(part, is_wrong, *keys, str(key)))), "")
+
+
+def _is_infinite(value: Any) -> bool:
+    # JSON, and so a fingerprint, cannot represent infinity and NaN.
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _has_credentials(value: Any) -> bool:
+    # Every text is copied: into records, command lines, reports or MLflow.
+    return isinstance(value, str) and _CREDENTIALS.search(value) is not None
 
 
 def _key(error: ValidationError) -> str:

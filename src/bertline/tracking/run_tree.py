@@ -12,12 +12,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertline.files import one_line_damage, sha256_of_file
+from bertline.files import digest_of_file, one_line_damage
 from bertline.fingerprint import fingerprint
 from bertline.results import describe, paths
 from bertline.results.curves import places
@@ -116,7 +115,9 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
         started=started,
         ended=ended,
         parameters=_without_places(describe.flatten(config)),
-        tags=_latest_tags(record) | {"mlflow.source.name": "Snakefile", "mlflow.source.type": "LOCAL"},
+        tags={"mlflow.source.name": "Snakefile", "mlflow.source.type": "LOCAL"}
+        | _latest_tags(record)
+        | _sizes(record.finetunings),
         points=_curves(record) + (run_summary(record) if record.finished else []),
         artifacts=[Artifact(record.path), *(_report_artifacts(record, report) if report else [])],
         dataset=_dataset_input(record, "pretraining"),
@@ -170,7 +171,7 @@ def _task_entry(record: Record, group: str, planned: list[Finetuning], started: 
         finished=finished,
         started=started_at,
         ended=ended_at,
-        tags=_source("finetune"),
+        tags=_source("finetune") | _sizes(planned),
         points=_medians(chosen_on_dev(planned)) if finished else [],
         children=children,
     )
@@ -217,7 +218,8 @@ def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
         started=_moment(training, "started", 0),
         ended=ended,
         parameters=_without_places(describe.flatten(kept | training.recipe.get("settings", {}))),
-        tags=_recipe_tags(training) | _source("pretrain" if isinstance(training, Phase) else "finetune"),
+        tags=_recipe_tags(training)
+        | (_source("pretrain") if isinstance(training, Phase) else _source("finetune") | _sizes([training])),
         points=points,
         artifacts=[Artifact(file) for file in files if file.exists()] if training.finished else [],
         dataset=_dataset_input(record, training.name) if isinstance(training, Phase) else _task_dataset(training),
@@ -318,6 +320,14 @@ def _recipe_tags(training: Training) -> dict[str, str]:
     return tags | describe.flatten(recipe.get("versions", {}), "bertline.version.")
 
 
+def _sizes(trainings: Sequence[Finetuning]) -> dict[str, str]:
+    """Return a tag with the sizes of the development sets that the scores of finished fine-tunings are of."""
+    results = {one.group: one.result for one in trainings if one.finished}
+    sizes = {group: describe.number_of_dev_examples(result, result["primary"]) for group, result in results.items()}
+    known = [f"{group} {size}" for group, size in sizes.items() if size is not None]
+    return {"bertline.dev_examples": ", ".join(known)} if known else {}
+
+
 def _latest_tags(record: Record) -> dict[str, str]:
     """Return the code and dataset tags of the run's last training."""
     kept = ("mlflow.source.git.commit", "bertline.git_commit", "bertline.git_dirty", "bertline.dataset_digest")
@@ -351,17 +361,6 @@ def _task_dataset(finetuning: Finetuning) -> DatasetInput | None:
         profile=json.dumps(finetuning.result.get("examples", {}), sort_keys=True),
         context="fine-tuning",
     )
-
-
-def digest_of_file(path: Path) -> str:
-    """Return the SHA-256 of a file, which is read again only if its size or its time of modification has changed."""
-    status = path.stat()
-    return _digest(path.absolute(), status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=10_000)
-def _digest(path: Path, size: int, modified: int) -> str:
-    return sha256_of_file(path)
 
 
 def _source(script: str) -> dict[str, str]:

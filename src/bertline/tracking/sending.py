@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bertline.tracking.run_tree import DatasetInput, Entry, Point, digest_of_file
+from bertline.files import digest_of_file
+from bertline.tracking.run_tree import DatasetInput, Entry, Point
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

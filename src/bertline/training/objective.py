@@ -127,6 +127,6 @@ def prepare_precision(precision: str, device: torch.device) -> None:
         raise BertlineError("precision: fp8 needs a GPU of compute capability 8.9 (Ada, Hopper) or newer; take bf16")
     if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         logger.warning("precision: this GPU only emulates bf16, slowly; fp16 is what it computes fast")
-    if AUTOCAST[precision] is torch.bfloat16 and device.type == "cpu" and not processor.has_bf16():
-        logger.warning("precision: this processor only emulates bf16, often tens of times slower than fp32; take fp32")
+    if AUTOCAST[precision] is torch.bfloat16 and device.type == "cpu" and not processor.has_fast_bf16():
+        logger.warning("precision: this processor is faster in fp32 than in bf16, often many times; take fp32")
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

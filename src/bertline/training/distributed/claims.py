@@ -103,6 +103,7 @@ def private_folder(shared: Path) -> Path:
             f"{folder}, where trainings reserve GPUs, is not a folder that only this user can write to; remove it, or "
             "set TMPDIR to another folder"
         )
+    folder.chmod(0o700)  # who can open a file for reading can lock it
     return folder
 
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, distributed
@@ -86,13 +86,7 @@ def join_group(threads: int) -> Group:
     Args:
         threads: of this node, divided among its processes.
     """
-    if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"} <= os.environ.keys():
-        raise BertlineError(
-            "the trainer reads torchrun's environment and RANK, WORLD_SIZE, LOCAL_RANK or MASTER_ADDR is not set; "
-            "start it through workflow/scripts/launch.py"
-        )
-    rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    rank, world_size, local_rank, local_world_size = _places()
     torch.set_num_threads(max(1, threads // local_world_size))
     store = connect(rank, world_size, one_node=local_world_size == world_size, timeout=TIMEOUT)
     joined: dict[str, Any] = {"store": store, "rank": rank, "world_size": world_size, "timeout": TIMEOUT}
@@ -114,6 +108,32 @@ def join_group(threads: int) -> Group:
         ) from None
     check_members(world_size, device)
     return Group(rank, world_size, device, local_world_size, store if world_size > 1 else None)
+
+
+def _places() -> tuple[int, int, int, int]:
+    """Return this process's rank, the number of ranks, and both on this node. Raises BertlineError for invalid ones."""
+    given = {"LOCAL_WORLD_SIZE": "1", **os.environ}
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"):
+        if not re.fullmatch("[0-9]{1,9}", given.get(name, "")):
+            _refuse_environment(f"{name} is {given[name]!r}, not a number" if name in given else f"{name} is not set")
+    rank, world_size, local_rank, local_world_size, port = (
+        int(given[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT")
+    )
+    if "MASTER_ADDR" not in given:
+        _refuse_environment("MASTER_ADDR is not set")
+    if rank >= world_size:
+        _refuse_environment(f"RANK is {rank}, and WORLD_SIZE {world_size}")
+    if local_world_size == 0 or local_rank >= local_world_size > 1:
+        _refuse_environment(f"LOCAL_RANK is {local_rank}, and LOCAL_WORLD_SIZE {local_world_size}")
+    if port >= 1 << 16:
+        _refuse_environment(f"MASTER_PORT is {port}, which is none")
+    return rank, world_size, local_rank, local_world_size
+
+
+def _refuse_environment(problem: str) -> NoReturn:
+    raise BertlineError(
+        f"the trainer reads torchrun's environment, where {problem}; start it through workflow/scripts/launch.py"
+    )
 
 
 def describe(group: Group) -> str:

@@ -7,7 +7,7 @@ only ranks of one job begin, and no rank unpickles what another one sent.
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import logging
 import os
 import socket
@@ -56,11 +56,13 @@ def check_members(world_size: int, device: torch.device) -> None:
     """Raise BertlineError unless all ranks of the group have the token of this job."""
     if world_size == 1:
         return
-    digest = hashlib.sha256(os.environ.get(TOKEN, "").encode()).digest()
-    here = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(device)
-    of_ranks = [torch.empty_like(here) for _ in range(world_size)]
-    distributed.all_gather(of_ranks, here)
-    strangers = [str(rank) for rank, other in enumerate(of_ranks) if not torch.equal(here, other)]
+    token = os.environ.get(TOKEN, "").encode()
+    # Each rank has a proof of its own, so that one who hears those of others has none.
+    proofs = [hmac.digest(token, str(rank).encode(), "sha256") for rank in range(world_size)]
+    wanted = torch.frombuffer(bytearray(b"".join(proofs)), dtype=torch.uint8).view(world_size, -1).to(device)
+    of_ranks = [torch.empty_like(proof) for proof in wanted]
+    distributed.all_gather(of_ranks, wanted[distributed.get_rank()])
+    strangers = [str(rank) for rank in range(world_size) if not torch.equal(of_ranks[rank], wanted[rank])]
     if strangers:
         raise BertlineError(
             f"rank {', '.join(strangers)} of the group belongs to another job (its {TOKEN} differs); start all of them "

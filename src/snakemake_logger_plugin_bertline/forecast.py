@@ -1,0 +1,159 @@
+"""The time left of a graph, and the last points of its trainings.
+
+A thread of its own finds them every few seconds: reading files, or a large graph, takes a while, and neither the run
+nor what is drawn may wait for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Event, Thread
+
+from snakemake_logger_plugin_bertline.schedule import GraphJob, Rest, seconds_left, without
+
+INTERVAL = 3.0  # seconds
+MAX_SHARE = 0.02  # of the time, in which other threads may have to wait
+# Seconds of jobs as long as expected that are added to this run's, so that a few short ones say little of its speed.
+EXPECTED_AS_LONG = 60.0
+
+# The description and the seconds left of a training, by its rule and wildcards; the kind of a job, and the seconds that
+# one takes; what is still to run.
+ProgressOf = Callable[[str, Mapping[str, str]], tuple[str, float | None] | None]
+ExpectedOf = Callable[[str, Mapping[str, str]], tuple[str, float | None]]
+RestOf = Callable[[], Rest]
+
+
+@dataclass
+class Job:
+    """A running job."""
+
+    number: int
+    rule: str
+    wildcards: dict[str, str]
+    name: str
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it was started, or given to the cluster."""
+        return time.monotonic() - self.started
+
+
+@dataclass(frozen=True)
+class TimeLeft:
+    """The time left of a graph, at a time of `time.monotonic`; of some of its jobs it may be unknown."""
+
+    seconds: float
+    at: float
+    is_complete: bool
+
+    @property
+    def now(self) -> float:
+        """Seconds from now on."""
+        return max(0.0, self.seconds - (time.monotonic() - self.at))
+
+
+class Forecast:
+    """What is known of the rest of a run. `progress` and `left` are replaced as a whole, for other threads to read.
+
+    Attributes:
+        progress: of trainings, by the number of the job.
+        left: None if nothing is known.
+    """
+
+    def __init__(self, running: Callable[[], Sequence[Job]]) -> None:
+        self.running = running
+        self.progress_of: ProgressOf = lambda rule, wildcards: None
+        self.expected_of: ExpectedOf = lambda rule, wildcards: (rule, None)
+        self.rest_of: RestOf = lambda: Rest([], 1)
+        self.progress: dict[int, tuple[str, float | None]] = {}
+        self.left: TimeLeft | None = None
+        self._finished: list[tuple[Job, float]] = []  # since the last look
+        self._failed: set[int] = set()
+        self._measured: dict[str, tuple[int, float]] = {}  # number and mean seconds of finished jobs, by kind
+        self._took = self._were_to_take = 0.0  # seconds of finished jobs of which something was expected
+        self._ended = Event()
+
+    def start(self) -> None:
+        """Look every few seconds, until `stop`."""
+        Thread(target=self._keep_looking, name="forecast", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more; a look that has begun is not waited for."""
+        self._ended.set()
+
+    def begin(self, job: Job) -> None:
+        """Count a job as started, perhaps once more."""
+        self._failed.discard(job.number)
+
+    def end(self, job: Job, *, failed: bool) -> None:
+        """Take the time of a finished job for that of others of its kind."""
+        if failed:
+            self._failed.add(job.number)
+        else:
+            self._finished.append((job, job.elapsed))
+
+    def _keep_looking(self) -> None:
+        wait = 0.0
+        while not self._ended.wait(wait):
+            began = time.thread_time()
+            try:
+                self.look()
+            except Exception:  # the run goes on without
+                self.left = None
+            wait = max(INTERVAL, (time.thread_time() - began) / MAX_SHARE)
+
+    def look(self) -> None:
+        """Find the progress of trainings and the time left."""
+        running = {job.number: job for job in self.running()}
+        found = {number: self.progress_of(job.rule, job.wildcards) for number, job in running.items()}
+        self.progress = {number: progress for number, progress in found.items() if progress is not None}
+        while self._finished:
+            job, seconds = self._finished.pop(0)
+            kind, expected = self.expected_of(job.rule, job.wildcards)
+            number, average = self._measured.get(kind, (0, 0.0))
+            self._measured[kind] = (number + 1, average + (seconds - average) / (number + 1))
+            if expected is not None:
+                self._took, self._were_to_take = self._took + seconds, self._were_to_take + expected
+        self.left = self._time_left(self.rest_of(), running)
+
+    def _time_left(self, rest: Rest, running: Mapping[int, Job]) -> TimeLeft | None:
+        at = time.monotonic()
+        jobs = without(self._failed - running.keys(), rest.jobs)
+        slowdown = self._slowdown(running)
+        seconds: dict[int, float] = {}
+        is_complete = not any(job.adds_jobs for job in jobs)
+        for job in jobs:
+            if job.is_target:
+                continue
+            left = self._seconds_left_of(job, running.get(job.number), slowdown)
+            if left is None:
+                is_complete = False
+            else:
+                seconds[job.number] = left
+        if not seconds:
+            return None
+        return TimeLeft(seconds_left(jobs, rest.slots, seconds, running), at, is_complete)
+
+    def _slowdown(self, running: Mapping[int, Job]) -> float:
+        """Return how many times as long as expected this run's jobs take: the machine may be busier, or another."""
+        took, expected = self._took + EXPECTED_AS_LONG, self._were_to_take + EXPECTED_AS_LONG
+        for number, (_, left) in self.progress.items():
+            _, whole = self.expected_of(running[number].rule, running[number].wildcards)
+            if left is not None and whole is not None:
+                took, expected = took + running[number].elapsed + left, expected + whole
+        return took / expected
+
+    def _seconds_left_of(self, job: GraphJob, running: Job | None, slowdown: float) -> float | None:
+        """Return the time left of a job: by a training's own speed, or the mean of this run's jobs of its kind, or as
+        expected; None if that is unknown."""
+        _, left = self.progress.get(job.number, ("", None))
+        if left is not None:
+            return left
+        kind, expected = self.expected_of(job.rule, job.wildcards)
+        whole = expected if expected is None else expected * slowdown
+        if kind in self._measured:
+            _, whole = self._measured[kind]
+        return whole if whole is None or running is None else max(0.0, whole - running.elapsed)
