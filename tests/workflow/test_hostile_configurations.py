@@ -181,18 +181,17 @@ def test_every_text_that_the_schema_allows_may_be_hostile(
 @pytest.mark.slow
 def test_hostile_names_of_files_and_texts_go_through_the_whole_graph(tmp_path: Path, sample: Path) -> None:
     folder = copy_workflow(tmp_path / NAME)
-    shutil.copytree(sample, folder / "resources/sample")
     data = folder / NAME
     data.mkdir()
-    for number in range(4):
-        shutil.copy(sample / "books/book-001.txt", data / f"{NAME}{number}.txt")
+    shutil.copytree(sample / "mirror", data / "mirror")
+    shutil.copy(sample / "books/book-001.txt", data / f"{NAME}.txt")
     write_external_weights(data / "weights")
     rows = [("abc abc", "x;touch X"), ("xyz xyz", "$(touch X)")] * 12
     (data / "t.jsonl").write_text("".join(json.dumps({NAME: text, "label; X": label}) + "\n" for text, label in rows))
     config = copy.deepcopy(SMALL_CONFIG)
-    del config["corpora"]["wikipedia"]
-    config["corpora"]["book"] |= {"paths": [f"{NAME}/{NAME}*.txt", f"{NAME}/{NAME}0.txt"][1:], "licence": NAME}
-    config["datasets"]["small"] |= {"corpora": ["book"], "tokenizer": {"file": f"{NAME}/weights/vocab.txt"}}
+    config |= {"mirrors": [f"{NAME}/mirror"], "contact": NAME}
+    config["corpora"]["book"] |= {"paths": [f"{NAME}/{NAME}.txt"], "licence": NAME}
+    config["datasets"]["small"] |= {"tokenizer": {"file": f"{NAME}/weights/vocab.txt"}}
     table = {"kind": "classification", "train": f"{NAME}/t.jsonl", "dev": f"{NAME}/t.jsonl"}
     config["evaluation"] = {"tables": {"t": {**table, "texts": [NAME], "label": "label; X"}}}
     config["experiment"] = NAME
