@@ -189,7 +189,7 @@ def test_hostile_names_of_files_and_texts_go_through_the_whole_graph(tmp_path: P
     rows = [("abc abc", "x;touch X"), ("xyz xyz", "$(touch X)")] * 12
     (data / "t.jsonl").write_text("".join(json.dumps({NAME: text, "label; X": label}) + "\n" for text, label in rows))
     config = copy.deepcopy(SMALL_CONFIG)
-    config |= {"mirrors": [f"{NAME}/mirror"], "contact": NAME}
+    config |= {"mirrors": [f"{NAME}/mirror"], "contact": f"https://x.org/{NAME}"}
     config["corpora"]["book"] |= {"paths": [f"{NAME}/{NAME}.txt"], "licence": NAME}
     config["datasets"]["small"] |= {"tokenizer": {"file": f"{NAME}/weights/vocab.txt"}}
     table = {"kind": "classification", "train": f"{NAME}/t.jsonl", "dev": f"{NAME}/t.jsonl"}
