@@ -54,8 +54,7 @@ def ngram_hashes(text: str, length: int) -> Iterator[Hashes]:
         starts, ends = _units(kinds)
         units = np.concatenate([units, _hash_runs(codes.astype(np.uint64), starts, ends)])
         sixths = np.concatenate([sixths, _SIXTHS[kinds[starts] & _SCRIPT]])
-        positions = np.concatenate([[0], np.cumsum(sixths)])
-        ends = np.searchsorted(positions, positions[:-1] + length * _SIXTHS[_OF_WORD])
+        ends = _ends_of_sequences(sixths, length)
         ends = ends[ends <= len(units)]
         yield _hash_runs(units, np.arange(len(ends)), ends)
         units, sixths = units[len(ends) :], sixths[len(ends) :]
@@ -89,11 +88,19 @@ def ngram_hashes_of(texts: Sequence[str], length: int) -> tuple[Hashes, Places]:
     ends_of_texts = np.cumsum([len(text) + 1 for text in lowered])
     units_before = np.searchsorted(starts, ends_of_texts)  # and in each text
     text_of = np.repeat(np.arange(len(texts)), np.diff(units_before, prepend=0))
-    positions = np.concatenate([[0], np.cumsum(_SIXTHS[kinds[starts] & _SCRIPT])])
-    ends = np.searchsorted(positions, positions[:-1] + length * _SIXTHS[_OF_WORD])
+    ends = _ends_of_sequences(_SIXTHS[kinds[starts] & _SCRIPT], length)
     is_within = ends <= units_before[text_of]
     hashes = _hash_runs(units, np.flatnonzero(is_within), ends[is_within])
     return hashes, np.bincount(text_of[is_within], minlength=len(texts))
+
+
+def _ends_of_sequences(sixths: Places, length: int) -> Places:
+    """Return where the sequence that begins at each unit ends; beyond the last unit if the text ends before it."""
+    word = _SIXTHS[_OF_WORD]
+    if (sixths == word).all():
+        return np.arange(length, length + len(sixths))
+    positions = np.concatenate([[0], np.cumsum(sixths)])
+    return np.searchsorted(positions, positions[:-1] + length * word)
 
 
 def _units(kinds: npt.NDArray[np.uint8]) -> tuple[Places, Places]:
