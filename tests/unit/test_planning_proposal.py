@@ -679,7 +679,7 @@ def test_sizes_are_those_of_the_recipes_at_their_own_sizes() -> None:
     assert vocabulary_size(5_000_000, 80) == 4096
     assert vocabulary_size(16_000_000_000, 80) == 30522
     assert vocabulary_size(100_000, 4000) == 8000
-    assert default_seconds(10_000_000) == 900
+    assert default_seconds(10_000_000) == 840
     assert default_seconds(10**12) == 86400
 
 
