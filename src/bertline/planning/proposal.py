@@ -19,8 +19,8 @@ from bertline.planning.machine import Machine
 
 TOKENS_PER_PARAMETER = 20
 EPOCHS = 40
-# The default time for up to DEFAULT_BYTES of text, with the proposal itself a quarter of an hour; proportionally more for
-# more text, and at most a day.
+# The default time for up to DEFAULT_BYTES of text, with the proposal itself a quarter of an hour; proportionally more
+# for more text, and at most a day.
 DEFAULT_SECONDS, DEFAULT_BYTES, MAX_SECONDS = 840.0, 10e6, 86400.0
 # config/mini.yaml: 4,096 tokens for 5 MB of text; BERT's 30,522 are reached at 15 GB.
 VOCABULARY, VOCABULARY_CHARACTERS, VOCABULARY_EXPONENT = 4096, 5e6, 0.25
