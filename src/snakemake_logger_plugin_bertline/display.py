@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_bertline.forecast import ExpectedOf, Forecast, Job, ProgressOf, RestOf
+from snakemake_logger_plugin_bertline.forecast import ExpectedOf, Forecast, Job, ProgressOf, RemainingOf
 
 # Running jobs with a line of their own.
 MAX_SHOWN = 8
@@ -64,14 +64,16 @@ class Display:
         )
         atexit.register(self.stop)  # a cursor that stays hidden is worse than a late line
 
-    def describe_jobs(self, name_of: NameOf, progress_of: ProgressOf, expected_of: ExpectedOf, rest_of: RestOf) -> None:
+    def describe_jobs(
+        self, name_of: NameOf, progress_of: ProgressOf, expected_of: ExpectedOf, remaining_jobs: RemainingOf
+    ) -> None:
         """Take what describes jobs from the workflow.
 
         Nothing of bertline is imported here, because the workflow decides which bertline it uses.
         """
         self.name_of = name_of
         self.forecast.progress_of, self.forecast.expected_of = progress_of, expected_of
-        self.forecast.rest_of = rest_of
+        self.forecast.remaining_jobs = remaining_jobs
 
     def stop(self) -> None:
         """Remove what is below the lines."""

@@ -14,7 +14,7 @@ from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from snakemake_logger_plugin_bertline.display import NameOf, duration, is_shown, message_of
-from snakemake_logger_plugin_bertline.forecast import ExpectedOf, Forecast, ProgressOf, RestOf
+from snakemake_logger_plugin_bertline.forecast import ExpectedOf, Forecast, ProgressOf, RemainingOf
 
 # With more jobs, those of a rule are one line.
 MAX_LISTED = 40
@@ -41,10 +41,12 @@ class DryRun:
         self.forecast = Forecast(list)
         self.console = Console(stderr=True, highlight=False)
 
-    def describe_jobs(self, name_of: NameOf, progress_of: ProgressOf, expected_of: ExpectedOf, rest_of: RestOf) -> None:
+    def describe_jobs(
+        self, name_of: NameOf, progress_of: ProgressOf, expected_of: ExpectedOf, remaining_jobs: RemainingOf
+    ) -> None:
         """Take what describes jobs from the workflow; nothing runs that could have a progress."""
         self.name_of = name_of
-        self.forecast.expected_of, self.forecast.rest_of = expected_of, rest_of
+        self.forecast.expected_of, self.forecast.remaining_jobs = expected_of, remaining_jobs
 
     def show(self, record: logging.LogRecord) -> None:
         """Collect a job, or show a message that belongs to none."""
@@ -87,7 +89,7 @@ class DryRun:
     def _time(self) -> str:
         """Describe how long the jobs would take."""
         with suppress(Exception):  # the list is complete without
-            self.forecast.look()
+            self.forecast.update()
         left = self.forecast.left
         if left is None or not left.seconds:
             return ""

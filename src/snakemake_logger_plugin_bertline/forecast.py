@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
-from snakemake_logger_plugin_bertline.schedule import GraphJob, Rest, seconds_left, without
+from snakemake_logger_plugin_bertline.schedule import GraphJob, RemainingJobs, seconds_left, without
 
 INTERVAL = 3.0  # seconds
 MAX_SHARE = 0.02  # of the time, in which other threads may have to wait
@@ -22,7 +22,7 @@ EXPECTED_AS_LONG = 60.0
 # one takes; what is still to run.
 ProgressOf = Callable[[str, Mapping[str, str]], tuple[str, float | None] | None]
 ExpectedOf = Callable[[str, Mapping[str, str]], tuple[str, float | None]]
-RestOf = Callable[[], Rest]
+RemainingOf = Callable[[], RemainingJobs]
 
 
 @dataclass
@@ -67,21 +67,21 @@ class Forecast:
         self.running = running
         self.progress_of: ProgressOf = lambda rule, wildcards: None
         self.expected_of: ExpectedOf = lambda rule, wildcards: (rule, None)
-        self.rest_of: RestOf = lambda: Rest([], 1)
+        self.remaining_jobs: RemainingOf = lambda: RemainingJobs([], 1)
         self.progress: dict[int, tuple[str, float | None]] = {}
         self.left: TimeLeft | None = None
-        self._finished: list[tuple[Job, float]] = []  # since the last look
+        self._finished: list[tuple[Job, float]] = []  # since the last update
         self._failed: set[int] = set()
         self._measured: dict[str, tuple[int, float]] = {}  # number and mean seconds of finished jobs, by kind
         self._took = self._were_to_take = 0.0  # seconds of finished jobs of which something was expected
         self._ended = Event()
 
     def start(self) -> None:
-        """Look every few seconds, until `stop`."""
-        Thread(target=self._keep_looking, name="forecast", daemon=True).start()
+        """Update every few seconds, until `stop`."""
+        Thread(target=self._keep_updating, name="forecast", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more; a look that has begun is not waited for."""
+        """Stop updating; an update that has begun is not waited for."""
         self._ended.set()
 
     def begin(self, job: Job) -> None:
@@ -95,17 +95,17 @@ class Forecast:
         else:
             self._finished.append((job, job.elapsed))
 
-    def _keep_looking(self) -> None:
+    def _keep_updating(self) -> None:
         wait = 0.0
         while not self._ended.wait(wait):
             began = time.thread_time()
             try:
-                self.look()
+                self.update()
             except Exception:  # the run goes on without
                 self.left = None
             wait = max(INTERVAL, (time.thread_time() - began) / MAX_SHARE)
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Find the progress of trainings and the time left."""
         running = {job.number: job for job in self.running()}
         found = {number: self.progress_of(job.rule, job.wildcards) for number, job in running.items()}
@@ -117,9 +117,9 @@ class Forecast:
             self._measured[kind] = (number + 1, average + (seconds - average) / (number + 1))
             if expected is not None:
                 self._took, self._were_to_take = self._took + seconds, self._were_to_take + expected
-        self.left = self._time_left(self.rest_of(), running)
+        self.left = self._time_left(self.remaining_jobs(), running)
 
-    def _time_left(self, rest: Rest, running: Mapping[int, Job]) -> TimeLeft | None:
+    def _time_left(self, rest: RemainingJobs, running: Mapping[int, Job]) -> TimeLeft | None:
         at = time.monotonic()
         jobs = without(self._failed - running.keys(), rest.jobs)
         slowdown = self._slowdown(running)

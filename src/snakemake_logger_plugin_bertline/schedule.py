@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-# Ready jobs that are looked at for one that fits the free cores.
-MAX_LOOKED_AT = 64
+# Ready jobs that are tried for one that fits the free cores.
+MAX_TRIED = 64
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class GraphJob:
 
 
 @dataclass(frozen=True)
-class Rest:
+class RemainingJobs:
     """The unfinished jobs of a graph, and how many cores, or nodes of a cluster, there are for them."""
 
     jobs: list[GraphJob]
     slots: int
 
 
-def rest_of(workflow: Any) -> Rest:
+def remaining_jobs(workflow: Any) -> RemainingJobs:
     """Return the jobs that Snakemake has still to run or is running.
 
     In a dry run, which counts jobs as finished, these are all. Snakemake may change its graph in another thread at the
@@ -48,7 +48,7 @@ def rest_of(workflow: Any) -> Rest:
     is_local = workflow.local_exec
     slots = workflow.resource_settings.cores if is_local else workflow.nodes
     if not slots:  # in a dry run with the profile of a cluster
-        return Rest([], 1)
+        return RemainingJobs([], 1)
     unfinished = list(dag.needrun_jobs(exclude_finished=not workflow.dryrun))
     numbers = {job: dag.jobid(job) for job in unfinished}
     jobs = []
@@ -69,7 +69,7 @@ def rest_of(workflow: Any) -> Rest:
                 adds_jobs=rule.is_checkpoint,
             )
         )
-    return Rest(jobs, slots)
+    return RemainingJobs(jobs, slots)
 
 
 def without(failed: Collection[int], jobs: list[GraphJob]) -> list[GraphJob]:
@@ -112,7 +112,7 @@ def seconds_left(
     now = 0.0
     while ends or ready:
         passed: list[tuple[int, int]] = []
-        while ready and free > 0 and len(passed) < MAX_LOOKED_AT:
+        while ready and free > 0 and len(passed) < MAX_TRIED:
             entry = heappop(ready)
             job = by_number[entry[1]]
             if job.cores > free and ends:

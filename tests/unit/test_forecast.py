@@ -22,7 +22,7 @@ from snakemake_logger_plugin_bertline import LogHandler
 from snakemake_logger_plugin_bertline.display import Display
 from snakemake_logger_plugin_bertline.dry_run import DryRun
 from snakemake_logger_plugin_bertline.forecast import Forecast, Job
-from snakemake_logger_plugin_bertline.schedule import GraphJob, Rest, seconds_left
+from snakemake_logger_plugin_bertline.schedule import GraphJob, RemainingJobs, seconds_left
 
 MODEL = {"hidden_size": 32, "num_hidden_layers": 3}
 SETTINGS = {"sequence_length": 128, "global_batch_size": 8, "precision": "bf16", "packing": False, "steps": 100}
@@ -56,55 +56,55 @@ def test_of_running_jobs_only_the_rest_counts_and_unknown_ones_take_no_time() ->
 # --- what is known of a run
 
 
-def forecast_of(rest: Rest, expected: dict[str, float], *running: Job) -> Forecast:
+def forecast_of(rest: RemainingJobs, expected: dict[str, float], *running: Job) -> Forecast:
     forecast = Forecast(lambda: running)
     forecast.expected_of = lambda rule, wildcards: (rule, expected.get(rule))
-    forecast.rest_of = lambda: rest
+    forecast.remaining_jobs = lambda: rest
     return forecast
 
 
 def test_the_time_left_is_known_before_the_first_job_and_complete_only_if_it_is_known_of_every_job() -> None:
-    rest = Rest([GraphJob(1, "read"), GraphJob(2, "train", needs=(1,)), GraphJob(3, "all", is_target=True)], 2)
+    rest = RemainingJobs([GraphJob(1, "read"), GraphJob(2, "train", needs=(1,)), GraphJob(3, "all", is_target=True)], 2)
     forecast = forecast_of(rest, {"read": 10, "train": 50})
-    forecast.look()
+    forecast.update()
     assert forecast.left is not None
     assert (forecast.left.seconds, forecast.left.is_complete) == (60, True)
     forecast = forecast_of(rest, {"read": 10})
-    forecast.look()
+    forecast.update()
     assert forecast.left is not None
     assert (forecast.left.seconds, forecast.left.is_complete) == (10, False)
     forecast = forecast_of(rest, {})
-    forecast.look()
+    forecast.update()
     assert forecast.left is None
 
 
 def test_a_checkpoint_of_the_graph_adds_jobs_of_which_nothing_is_known() -> None:
-    forecast = forecast_of(Rest([GraphJob(1, "list", adds_jobs=True)], 1), {"list": 1})
-    forecast.look()
+    forecast = forecast_of(RemainingJobs([GraphJob(1, "list", adds_jobs=True)], 1), {"list": 1})
+    forecast.update()
     assert forecast.left is not None
     assert not forecast.left.is_complete
 
 
 def test_jobs_that_failed_and_those_after_them_are_not_waited_for_unless_they_are_tried_again() -> None:
-    rest = Rest([GraphJob(1, "a"), GraphJob(2, "b", needs=(1,)), GraphJob(3, "c")], 1)
+    rest = RemainingJobs([GraphJob(1, "a"), GraphJob(2, "b", needs=(1,)), GraphJob(3, "c")], 1)
     forecast = forecast_of(rest, {"a": 1, "b": 10, "c": 100})
     job = Job(1, "a", {}, "a")
     forecast.end(job, failed=True)
-    forecast.look()
+    forecast.update()
     assert forecast.left is not None
     assert forecast.left.seconds == 100
     forecast.begin(job)
-    forecast.look()
+    forecast.update()
     assert forecast.left.seconds == 111
 
 
 def test_a_running_training_counts_by_its_own_speed_and_waiting_ones_by_their_own_estimates() -> None:
-    rest = Rest([GraphJob(1, "train", {"phase": "a"}), GraphJob(2, "train", {"phase": "b"}, needs=(1,))], 1)
+    rest = RemainingJobs([GraphJob(1, "train", {"phase": "a"}), GraphJob(2, "train", {"phase": "b"}, needs=(1,))], 1)
     forecast = Forecast(lambda: [Job(1, "train", {"phase": "a"}, "a")])
-    forecast.rest_of = lambda: rest
+    forecast.remaining_jobs = lambda: rest
     forecast.expected_of = lambda rule, wildcards: (wildcards["phase"], {"a": 500.0, "b": 7.0}[wildcards["phase"]])
     forecast.progress_of = lambda rule, wildcards: ("step 5", 30.0)
-    forecast.look()
+    forecast.update()
     assert forecast.left is not None
     assert forecast.left.seconds == pytest.approx(30 + 7 * (30 + 60) / (500 + 60), abs=0.1)
 
@@ -112,9 +112,9 @@ def test_a_running_training_counts_by_its_own_speed_and_waiting_ones_by_their_ow
 def test_a_run_that_is_slower_than_the_records_is_expected_to_stay_so() -> None:
     finished = Job(1, "read", {}, "read")
     finished.started -= 240  # expected were 30 seconds
-    forecast = forecast_of(Rest([GraphJob(2, "split")], 1), {"read": 30, "split": 100})
+    forecast = forecast_of(RemainingJobs([GraphJob(2, "split")], 1), {"read": 30, "split": 100})
     forecast.end(finished, failed=False)
-    forecast.look()
+    forecast.update()
     assert forecast.left is not None
     assert forecast.left.seconds == pytest.approx(100 * (240 + 60) / (30 + 60), abs=1)
 
@@ -261,7 +261,7 @@ def test_a_damaged_record_predicts_nothing(plan: Plan) -> None:
 # --- the display
 
 
-def display_of(rest: Rest, seconds: float) -> Display:
+def display_of(rest: RemainingJobs, seconds: float) -> Display:
     display = Display()
     display.console = display.live.console = Console(file=io.StringIO(), width=120)
     display.describe_jobs(
@@ -280,9 +280,9 @@ def below(display: Display) -> str:
 
 
 def test_the_terminal_shows_share_and_time_left_from_the_start() -> None:
-    display = display_of(Rest([GraphJob(1, "read"), GraphJob(2, "train", needs=(1,))], 2), 300)
+    display = display_of(RemainingJobs([GraphJob(1, "read"), GraphJob(2, "train", needs=(1,))], 2), 300)
     display.total = 2
-    display.forecast.look()
+    display.forecast.update()
     assert "0 of 2 jobs, 0 %, about 0:10:00 left" in below(display)
     display.done = 2  # before the next look
     assert "2 of 2 jobs\n" in below(display)
@@ -295,7 +295,7 @@ def test_a_dry_run_says_how_long_its_jobs_take() -> None:
         lambda rule, wildcards: rule,
         lambda rule, wildcards: None,
         lambda rule, wildcards: (rule, 300.0),
-        lambda: Rest([GraphJob(1, "read"), GraphJob(2, "train", needs=(1,))], 2),
+        lambda: RemainingJobs([GraphJob(1, "read"), GraphJob(2, "train", needs=(1,))], 2),
     )
     for number, rule in ((1, "read"), (2, "train")):
         fields = {"rule_name": rule, "wildcards": {}, "output": ["x"], "reason": "", "is_checkpoint": False}
@@ -329,15 +329,15 @@ def test_an_error_of_the_display_is_one_line_and_ends_no_run(
 
 
 def test_an_error_of_the_forecast_or_of_drawing_is_no_time_left() -> None:
-    display = display_of(Rest([GraphJob(1, "read")], 2), 300)
+    display = display_of(RemainingJobs([GraphJob(1, "read")], 2), 300)
     display.total = 1
     looked = threading.Event()
 
-    def break_once_looked() -> Rest:
+    def break_once_looked() -> RemainingJobs:
         looked.set()
         return broken()
 
-    display.forecast.rest_of = break_once_looked
+    display.forecast.remaining_jobs = break_once_looked
     display.forecast.start()
     assert looked.wait(60)
     display.stop()

@@ -18,7 +18,7 @@ from bertline.planning.job_names import job_name, job_progress
 from bertline.planning.plan import Plan
 from bertline.results import paths
 from snakemake_logger_plugin_bertline.display import Display
-from snakemake_logger_plugin_bertline.schedule import GraphJob, Rest
+from snakemake_logger_plugin_bertline.schedule import GraphJob, RemainingJobs
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def start(display: Display, *numbers: int, rule: str = "encode_shard") -> None:
 
 
 def shown_below(display: Display) -> str:
-    display.forecast.look()
+    display.forecast.update()
     console = Console(file=io.StringIO(), width=120)
     console.print(display._render())
     return console.file.getvalue()  # type: ignore[attr-defined]
@@ -52,7 +52,7 @@ def lines(display: Display) -> str:
 
 def test_the_time_left_is_that_of_jobs_of_the_same_rule(display: Display) -> None:
     rest = {number: GraphJob(number, "encode_shard") for number in range(1, 11)} | {11: GraphJob(11, "finetune_task")}
-    display.forecast.rest_of = lambda: Rest(list(rest.values()), 1)
+    display.forecast.remaining_jobs = lambda: RemainingJobs(list(rest.values()), 1)
     log(display, LogEvent.RUN_INFO, stats={"encode_shard": 10, "finetune_task": 1, "total": 11})
     assert "left" not in shown_below(display)  # nothing is measured yet
     start(display, 1)

@@ -92,13 +92,13 @@ if SITE and workflow.is_main_process:
 if DISPLAY:
     # Jobs, which read this file, too, do not need these.
     from bertline.planning.expected import ExpectedTimes
-    from snakemake_logger_plugin_bertline.schedule import rest_of
+    from snakemake_logger_plugin_bertline.schedule import remaining_jobs
 
     DISPLAY.describe_jobs(
         partial(job_names.job_name, plan),
         partial(job_names.job_progress, plan),
         ExpectedTimes(plan, SITE),
-        partial(rest_of, workflow),
+        partial(remaining_jobs, workflow),
     )
 
 
