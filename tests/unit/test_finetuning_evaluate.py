@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,18 +27,23 @@ SCORE = """
 import socket
 socket.socket.connect = lambda *_: exit("a metric asked the network")
 from bertline.finetuning.scoring import compute_scores
-for _ in range(3):
-    print(compute_scores("texts", "mrpc", [0, 1, 1], [1, 1, 1])["f1"])
+from bertline.training.rank_process import run_rank
+
+def score():
+    for _ in range(3):
+        print(compute_scores("texts", "mrpc", [0, 1, 1], [1, 1, 1])["f1"])
+
+run_rank(score, None)
 """
 
 
 def run_python(code: str, home: Path) -> subprocess.Popen[str]:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(SOURCE)}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(home), "PYTHONPATH": str(SOURCE)}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([sys.executable, "-c", code], text=True, env=environment, **streams)
 
 
-def test_concurrent_jobs_score_without_a_network_or_a_file_in_the_user_s_home(tmp_path: Path) -> None:
+def test_concurrent_ranks_score_without_a_network_and_leave_no_file_in_the_user_s_folders(tmp_path: Path) -> None:
     jobs = [run_python(SCORE, tmp_path) for _ in range(3)]
     outputs = [job.communicate(timeout=300) for job in jobs]
     assert [output for output, _ in outputs] == ["0.8\n0.8\n0.8\n"] * 3, outputs
@@ -59,6 +65,17 @@ def test_scoring_imports_no_transformers_and_leaves_it_as_it_was(tmp_path: Path)
     )
     job = run_python(code, tmp_path)
     assert (job.communicate(timeout=300)[1], job.returncode) == ("", 0)
+
+
+@pytest.mark.slow
+def test_evaluate_loads_the_modules_as_documented(tmp_path: Path) -> None:
+    documentation = (SOURCE.parent / "docs/fine-tuning.md").read_text()
+    calls = re.findall(r'evaluate\.load\("src/(.*?)\)', documentation)
+    loaded = "".join(f'print(evaluate.load("{SOURCE}/{call}).name)\n' for call in calls)
+    job = run_python(f"import socket; socket.socket.connect = exit\nimport evaluate\n{loaded}", tmp_path)
+    printed, errors = job.communicate(timeout=300)
+    assert (errors, job.returncode) == ("", 0)
+    assert printed.split() == ["text_metrics", "text_metrics", "squad_metrics", "tag_metrics"]
 
 
 @pytest.mark.parametrize("kind", ["random", "one class", "constant predictions"])

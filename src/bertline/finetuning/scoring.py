@@ -1,7 +1,7 @@
-"""Scores by the modules in `metrics`, loaded offline with Hugging Face's `evaluate`.
+"""Scores by the modules in `metrics`, which are metrics of Hugging Face's `evaluate`.
 
-`evaluate` copies a module into a cache before it imports it, by default below the user's home. Here the cache is a
-folder of this process, so that concurrent jobs share no file.
+`evaluate.load` copies a module into a cache below the user's home before it imports it. Here the module is imported
+where it is, so that concurrent jobs share no file.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-MODULES = Path(__file__).parent / "metrics"
+from bertline.finetuning import metrics
+
 TRANSFORMERS = "transformers"
 
 
@@ -40,9 +40,10 @@ def load_metric(module: str, config: str | None = None) -> Any:
     with _without_transformers():
         import evaluate  # takes seconds
 
-    evaluate.config.HF_EVALUATE_OFFLINE = True
-    evaluate.config.HF_MODULES_CACHE = _cache_folder().name
-    return evaluate.load(str(MODULES / f"{module}.py"), config, cache_dir=_cache_folder().name, keep_in_memory=True)
+    metric = evaluate.loading.import_main_class(f"{metrics.__name__}.{module}")
+    # `evaluate` creates a folder even for scores that it computes in memory.
+    with tempfile.TemporaryDirectory(prefix="bertline-metrics-") as folder:
+        return metric(config, cache_dir=folder, keep_in_memory=True)
 
 
 @contextmanager
@@ -55,8 +56,3 @@ def _without_transformers() -> Iterator[None]:
     finally:
         del sys.modules[TRANSFORMERS]
         sys.modules.update(loaded)
-
-
-@cache
-def _cache_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="bertline-metrics-")
