@@ -111,7 +111,7 @@ def test_make_works_and_sets_nothing_up(tmp_path: Path) -> None:
 
 def test_the_image_has_nothing_that_is_not_for_its_users(tmp_path: Path) -> None:
     """Neither secrets nor history, tests or tools of builds; its user can change no file in it."""
-    program = """
+    program = r"""
     find / -xdev -name .git -o -path /bertline/tests -o -name ".*history" -o -name .env -o -name site.yaml
     find / -xdev -name .netrc -o -path "*/.ssh/*"
     find /usr /bertline /etc /opt /var -xdev -writable -not -type l -not -path /var/tmp -print
