@@ -218,6 +218,21 @@ def test_linked_folders_are_read_and_hidden_ones_are_not(tmp_path: Path) -> None
     assert expand([], "paths", [pattern]) == corpus.files
 
 
+def test_a_link_to_a_folder_above_it_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "texts/../texts/own/deep").mkdir(parents=True)
+    (tmp_path / "texts/own/a.txt").write_text("one\n")
+    (tmp_path / "texts/own/deep/back").symlink_to("..")
+    (tmp_path / "other").symlink_to("texts")
+    (tmp_path / "texts/other").symlink_to("../other")
+    given = f"{tmp_path}/texts/../texts"
+    [corpus], _ = corpora_of([given])
+    assert corpus.files == [Path(given, "own/a.txt")]
+    assert expand([], "paths", [f"{given}/**/*.txt", f"{tmp_path}/other/*/*.txt"]) == [
+        Path(given, "own/a.txt"),
+        tmp_path / "other/own/a.txt",
+    ]
+
+
 def test_paragraphs_are_the_documents_of_a_single_text(tmp_path: Path) -> None:
     path = tmp_path / "novel.txt"
     path.write_text("\n\n".join(text_of(number) for number in range(40)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -206,7 +208,7 @@ def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
     """Return the files that match the patterns; a pattern without a match is appended to the problems."""
     files: list[Path] = []
     for pattern in patterns:
-        found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())
+        found = find_files(pattern)
         if not found:
             todo = "put it there or change the key"
             if Path(pattern).is_dir():
@@ -216,6 +218,24 @@ def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
             check_is_utf8(path)
         files += map(Path, found)
     return files
+
+
+def find_files(pattern: str) -> list[str]:
+    """Return the files that match `pattern`, sorted. Links to folders are followed, but not back to a folder above."""
+    start = _fixed_part(pattern)
+
+    @cache
+    def returns(folder: Path) -> bool:
+        above = [parent for parent in folder.parents if parent.is_relative_to(start)]
+        return any(map(returns, above[:1])) or os.path.realpath(folder) in map(os.path.realpath, above)
+
+    found = (Path(path) for path in glob.iglob(pattern, recursive=True))
+    return sorted(str(path) for path in found if path.is_file() and not returns(path.parent))
+
+
+def _fixed_part(pattern: str) -> Path:
+    """Return the folder in which a pattern is looked for: its part before the first wildcard."""
+    return Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parent.parts))
 
 
 def digests_of_one(problems: list[str], key: str, path: str) -> list[str]:
@@ -241,14 +261,13 @@ def _named_files(problems: list[str], key: str, patterns: list[str]) -> dict[str
     named: dict[str, Path] = {}
     seen: set[Path] = set()
     for pattern in patterns:
-        fixed = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parent.parts))
         for path in expand(problems, key, [pattern]):
             if path in seen:
                 continue
             seen.add(path)
             if "{" in str(path) or "}" in str(path):
                 raise BertlineError(f"configuration: {key}: {path}: Snakemake takes braces for wildcards; rename it")
-            name = path.relative_to(fixed).as_posix()
+            name = path.relative_to(_fixed_part(pattern)).as_posix()
             if name in named:
                 raise BertlineError(
                     f"configuration: {key}: {named[name]} and {path} would both be called '{name}'; "

@@ -33,6 +33,7 @@ from bertline.corpus.unpacking import (
     open_unpacked,
 )
 from bertline.files import Json, check_is_utf8
+from bertline.planning.corpora import find_files
 from bertline.planning.own_encoding import refuse_nul
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
@@ -108,8 +109,7 @@ def _files_in(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
-    found = glob.iglob(f"{glob.escape(path.as_posix())}/**/*", recursive=True)
-    yield from (file for file in map(Path, sorted(found)) if file.is_file())
+    yield from map(Path, find_files(f"{glob.escape(path.as_posix())}/**/*"))
 
 
 def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
