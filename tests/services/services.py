@@ -70,14 +70,16 @@ def postgresql() -> Iterator[str]:
 class MlflowServer:
     """`mlflow server` over a store; can be killed and started again on the same port."""
 
-    def __init__(self, folder: Path, backend: str, options: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, backend: str, options: Sequence[str], environment: Mapping[str, str], python: str
+    ) -> None:
         self.folder, self.backend, self.port = folder, backend, free_port()
-        self.options, self.environment = options, environment
+        self.options, self.environment, self.python = options, environment, python
         self.uri = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", self.backend]
+        command = [self.python, "-m", "mlflow", "server", "--backend-store-uri", self.backend]
         command += ["--artifacts-destination", str(self.folder / "artifacts"), "--workers", "1"]
         command += ["--host", "127.0.0.1", "--port", str(self.port), *self.options]
         environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # five more processes
@@ -100,12 +102,7 @@ class MlflowServer:
             return False
 
 
-Fault = Literal["", "absent", "error", "slow", "lost"]
-
-
-def is_of_version_3(path: str) -> Fault:
-    """Without what version 2 lacks: logged models."""
-    return "absent" if "/logged-models" in path or path.endswith("/runs/outputs") else ""
+Fault = Literal["", "error", "slow", "lost"]
 
 
 def token_front(uri: str, token: str) -> AbstractContextManager[str]:
@@ -119,8 +116,8 @@ def faulty_front(uri: str, fault_of: Callable[[str], Fault], authorization: str 
 
     Args:
         uri: of the server.
-        fault_of: what happens to a request for a path: none, no such path, an error of the server, an answer after a
-            second, or the loss of the answer to what was done.
+        fault_of: what happens to a request for a path: none, an error of the server, an answer after a second, or the
+            loss of the answer to what was done.
         authorization: the header that every request must have.
     """
 
@@ -130,8 +127,6 @@ def faulty_front(uri: str, fault_of: Callable[[str], Fault], authorization: str 
             if authorization is not None and self.headers.get("Authorization") != authorization:
                 return self.send(401, b"<html>\n<head><title>401 Authorization Required</title></head>\n</html>\n")
             match fault_of(self.path):
-                case "absent":
-                    return self.send(404, b"<!doctype html><title>404 Not Found</title>")
                 case "error":
                     return self.send(500, b"Internal Server Error")
                 case "slow":
@@ -165,9 +160,14 @@ def faulty_front(uri: str, fault_of: Callable[[str], Fault], authorization: str 
 
 @contextmanager
 def mlflow_server(
-    folder: Path, backend: str, options: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    folder: Path,
+    backend: str,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> Iterator[MlflowServer]:
-    server = MlflowServer(folder, backend, options, environment or {})
+    """Start a server of the `mlflow` that is installed for `python`, and kill it in the end."""
+    server = MlflowServer(folder, backend, options, environment or {}, python)
     server.start()
     try:
         yield server
