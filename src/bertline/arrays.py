@@ -33,7 +33,7 @@ def read_array(
         path: the file.
         kind: what it should be, for errors: `an index`.
         dtype: its type; None allows any.
-        content: its bytes, if they were read already; more may follow the array.
+        content: its bytes, if they were read already.
         mapped: whether to map it, read-only.
 
     Raises BertlineError if the file is missing, damaged, or of another type.
@@ -49,7 +49,8 @@ def read_array(
     if found.ndim != 1 or (dtype is not None and found.dtype != dtype):
         layout = f"the layout {found.dtype}, not {np.dtype(dtype)}" if found.ndim == 1 else f"{found.ndim} dimensions"
         raise BertlineError(f"{path} has {layout}; delete it and make it again")
-    if content is None and Path(path).stat().st_size != _size_of_header(path) + found.nbytes:
+    size = Path(path).stat().st_size if content is None else len(content)
+    if size != _size_of_header(path) + found.nbytes:
         raise BertlineError(f"{path} has more bytes than its {len(found)} rows; delete it and make it again")
     return found
 

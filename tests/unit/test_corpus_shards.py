@@ -413,6 +413,13 @@ def test_a_plan_whose_checksum_has_another_name_is_refused(tmp_path: Path) -> No
         read_plan(plan)
 
 
+def test_an_index_whose_checksum_has_another_name_is_refused(tmp_path: Path) -> None:
+    path = Path(index_of(write_part(tmp_path, "books", 0, ["One.", "Two."])))
+    path.write_bytes(path.read_bytes().replace(b"crc32", b"crc12"))
+    with pytest.raises(BertlineError, match=r"index.npy has more bytes than its 2 rows"):
+        read_index(path)
+
+
 def test_a_plan_and_an_index_of_earlier_versions_are_read(tmp_path: Path) -> None:
     part, plan = write_part(tmp_path, "books", 0, ["One. Two.", "Three."]), tmp_path / "plan.jsonl"
     write_plan(plan, make_plan([("books", [part])], 1, 1e-9))

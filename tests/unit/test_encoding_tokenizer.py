@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from corpus_recipe import schema_of_configurations
 from encoding_helpers import SPECIAL, VOCABULARY, make_documents, write_shard
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bertline.console import BertlineError
 from bertline.encoding.lines import CharacterCounts, line_encoder
@@ -118,6 +118,14 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
         load_tokenizer(tmp_path / "broken.json")
     with pytest.raises(BertlineError, match="does not exist"):
         take_tokenizer(tmp_path / "absent.txt", lowercase=True)
+
+
+def test_words_split_by_other_rules_than_bert_s_are_refused(tmp_path: Path) -> None:
+    other = make_tokenizer(VOCABULARY, lowercase=True, source="x")
+    other.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
+    other.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(BertlineError, match="its pre_tokenizer is Sequence; name a tokenizer of BERT's kind"):
+        load_tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_a_token_added_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:

@@ -45,8 +45,10 @@ def read_index(path: Path | str) -> Index:
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
     array, mark, checksum = content[:-12], content[-12:-4], content[-4:]
-    if mark == _CHECKSUM and zlib.crc32(array) != int.from_bytes(checksum, "little"):
-        raise BertlineError(f"{path} is damaged (its checksum is another); delete it and make it again")
+    if mark == _CHECKSUM:
+        if zlib.crc32(array) != int.from_bytes(checksum, "little"):
+            raise BertlineError(f"{path} is damaged (its checksum is another); delete it and make it again")
+        content = array
     index: Index = read_array(path, "an index", INDEX_TYPE, content=content)
     ends = np.cumsum(index["length"])
     if not np.array_equal(index["offset"], ends - index["length"]) or not index["sentences"].all():

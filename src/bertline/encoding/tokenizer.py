@@ -210,8 +210,9 @@ def _check_template(processor: Any, vocabulary: Mapping[str, int], path: Path | 
 
 
 def _check_bert(description: Any, path: Path | str) -> None:
+    description = description | {"normalizer": bert_part(description.get("normalizer"))}
     for part, kind in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer"), ("model", "WordPiece")):
-        given = (bert_part(description.get(part)) or {}).get("type")
+        given = (description.get(part) or {}).get("type")
         if given != kind:
             raise BertlineError(
                 f"{path}: its {part} is {given}; name a tokenizer of BERT's kind, whose is {kind}, or byte-level BPE"
