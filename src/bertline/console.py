@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -98,31 +98,17 @@ def progress(
     items: Iterable[T], *, description: str, unit: str, total: int | None = None, shown: bool = True
 ) -> Iterable[T]:
     """Wrap `items` in a progress bar, which is updated every 15 seconds if stderr is a file."""
-    interval = 0.5 if sys.stderr.isatty() else 15.0
-    return tqdm(
-        items,
-        desc=description,
-        unit=f" {unit}",
-        total=total,
-        mininterval=interval,
-        dynamic_ncols=True,
-        disable=not shown,
-    )
+    return _bar(items, desc=description, unit=f" {unit}", total=total, disable=not shown)
 
 
 def progress_of_bytes(*, description: str, total: int | None, shown: bool = True) -> tqdm[NoReturn]:
     """Make a progress bar that counts bytes; call its `update` with their number."""
-    interval = 0.5 if sys.stderr.isatty() else 15.0
-    return tqdm(
-        desc=description,
-        total=total,
-        unit="B",
-        unit_scale=True,
-        unit_divisor=1024,
-        mininterval=interval,
-        dynamic_ncols=True,
-        disable=not shown,
-    )
+    form = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
+    return _bar(desc=description, total=total, disable=not shown, **form)
+
+
+def _bar(*items: Iterable[T], **form: Any) -> tqdm[T]:
+    return tqdm(*items, mininterval=0.5 if sys.stderr.isatty() else 15.0, dynamic_ncols=True, **form)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from bertline.corpus.index import Index, index_of, read_index, write_index
 from bertline.corpus.removal import Removed, part_of, read_removals, removal_inputs
 from bertline.corpus.sampling import SAMPLED_OUT, UNITS, Amounts, Orders, groups_of, last_of_sample, sampling_order
 from bertline.corpus.sources import files_of_dataset
-from bertline.files import Json, Recipe, parse_json, write_atomically
+from bertline.files import Json, Recipe, open_existing, parse_json, write_atomically
 from bertline.results import paths
 
 _CHECKED_LINE = re.compile(rb'(.*), "crc32": (\d+)\}\n?', re.DOTALL)  # of a plan
@@ -274,7 +274,7 @@ def _begin_of_line(shard: str) -> str:
 
 def read_plan(path: Path | str) -> Json:
     """Return a plan of `stream_plan`, without the pieces. Raises BertlineError."""
-    with _open_plan(path) as file:
+    with open_existing(path) as file:
         plan: Json = _parsed(file.readline(), path)
     plan.pop("crc32", None)
     if "shards" not in plan or plan.keys() - _KEYS_OF_PLAN:
@@ -285,7 +285,7 @@ def read_plan(path: Path | str) -> Json:
 def read_pieces(path: Path | str, shard: str) -> list[Json]:
     """Return the pieces of one shard of a plan. Raises BertlineError if the plan does not contain it."""
     wanted = _begin_of_line(shard).encode()
-    with _open_plan(path) as file:
+    with open_existing(path) as file:
         before, after = 0, file.seek(0, io.SEEK_END)  # the line wanted begins after the one, at or before the other
         while before < after - 1:
             middle = (before + after) // 2
@@ -302,13 +302,6 @@ def read_pieces(path: Path | str, shard: str) -> list[Json]:
         return pieces
     first = ", ".join(read_plan(path)["shards"][:3])
     raise BertlineError(f"{path} has no shard '{shard}', only {first}, ..., {HELD_OUT}; name one of these")
-
-
-def _open_plan(path: Path | str) -> BinaryIO:
-    try:
-        return open(path, "rb")
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
 
 
 def _parsed(line: bytes, path: Path | str) -> Any:
