@@ -45,8 +45,6 @@ LENGTH_EDGES = [0, *(1 << power for power in range(6, 27)), 1 << 62]
 # The split of a document: in the held-out set, removed, or in a training shard.
 _HELD_OUT, _REMOVED, _TRAINED = -1, -2, 0
 
-Removals = Mapping[tuple[str, str], Removed]
-
 
 class _Choice(NamedTuple):
     """Criteria that assign a document to a split.
@@ -58,7 +56,7 @@ class _Choice(NamedTuple):
     """
 
     threshold: np.uint64
-    removals: Removals
+    removals: Mapping[tuple[str, str], Removed]
     last_places: Mapping[str, np.uint64]
 
 
@@ -136,10 +134,8 @@ def stream_plan(
         waiting: dict[int, list[Json]] = defaultdict(list)
         position = yielded = 0
         for corpus_index, (name, parts) in enumerate(corpora):
-            for part in parts:
-                index = read_index(index_of(part))
-                split = _splits(index, part, name, choice)
-                shard_of_document, position = _assign(index, split, shards, position, training_bytes)
+            for part, index, splits in _read_splits(name, parts, choice):
+                shard_of_document, position = _assign(index, splits, shards, position, training_bytes)
                 for shard, ranges in _ranges(index, shard_of_document).items():
                     piece = {"corpus": name, "corpus_index": corpus_index, "part": part, "ranges": ranges}
                     waiting[shard].append(piece)
@@ -160,9 +156,8 @@ def _last_places(corpora: list[tuple[str, list[str]]], sample: Json, choice: _Ch
 
         def documents(names: list[str] = names, unit: str = unit) -> Iterator[tuple[Orders, Amounts]]:
             for name, parts in corpora:
-                for part in parts if name in names else ():
-                    index = read_index(index_of(part))
-                    kept = index[_splits(index, part, name, choice) != _REMOVED]
+                for _, index, splits in _read_splits(name, parts if name in names else [], choice):
+                    kept = index[splits != _REMOVED]
                     amounts = dict(zip(UNITS, (np.ones(len(kept)), kept["sentences"], kept["length"]), strict=True))
                     yield sampling_order(kept["id_hash"]), amounts[unit].astype(np.int64)
 
@@ -175,29 +170,31 @@ def _least_threshold(corpora: list[tuple[str, list[str]]], choice: _Choice) -> n
     """Return the lowest threshold that holds out a document, or 0 if there are fewer than FEW_DOCUMENTS."""
     documents, lowest = 0, 2**64 - 1
     for name, parts in corpora:
-        for part in parts:
-            index = read_index(index_of(part))
-            hashes = index["id_hash"][_splits(index, part, name, choice) == _TRAINED]
+        for _, index, splits in _read_splits(name, parts, choice):
+            hashes = index["id_hash"][splits == _TRAINED]
             documents += len(hashes)
             lowest = min(lowest, int(hashes.min(initial=lowest)))
     return np.uint64(min(lowest + 1, 2**64 - 1) if documents >= FEW_DOCUMENTS else 0)
 
 
-def _splits(index: Index, part: str, corpus: str, choice: _Choice) -> npt.NDArray[np.int8]:
-    """Return _TRAINED, _HELD_OUT or _REMOVED, also for those outside of the sample, for each document of a part."""
-    splits = np.where(index["id_hash"] < choice.threshold, _HELD_OUT, _TRAINED).astype(np.int8)
-    if (last_place := choice.last_places.get(corpus)) is not None:
-        splits[sampling_order(index["id_hash"]) > last_place] = _REMOVED
-    removed = choice.removals.get((corpus, part_of(part)))
-    if removed is None:
-        return splits
-    if (last := max(removed.documents)) >= len(index):
-        raise BertlineError(
-            f"the removal list names document {last} of {part}, which has {len(index)}; "
-            "delete the list and make it again"
-        )
-    splits[np.array(removed.documents)] = _REMOVED
-    return splits
+def _read_splits(corpus: str, parts: list[str], choice: _Choice) -> Iterator[tuple[str, Index, npt.NDArray[np.int8]]]:
+    """Yield each part, its index, and for each of its documents _TRAINED, _HELD_OUT or _REMOVED.
+
+    Documents outside of the sample are _REMOVED.
+    """
+    for part in parts:
+        index = read_index(index_of(part))
+        splits = np.where(index["id_hash"] < choice.threshold, _HELD_OUT, _TRAINED).astype(np.int8)
+        if (last_place := choice.last_places.get(corpus)) is not None:
+            splits[sampling_order(index["id_hash"]) > last_place] = _REMOVED
+        if removed := choice.removals.get((corpus, part_of(part))):
+            if (last := max(removed.documents)) >= len(index):
+                raise BertlineError(
+                    f"the removal list names document {last} of {part}, which has {len(index)}; "
+                    "delete the list and make it again"
+                )
+            splits[np.array(removed.documents)] = _REMOVED
+        yield part, index, splits
 
 
 def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
@@ -205,9 +202,7 @@ def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
     reasons: Counter[str] = Counter()
     lengths = np.zeros(len(LENGTH_EDGES) - 1, dtype=np.int64)
     seen = 0
-    for part in parts:
-        index = read_index(index_of(part))
-        splits = _splits(index, part, name, choice)
+    for part, index, splits in _read_splits(name, parts, choice):
         taken = index[splits != _REMOVED]
         seen += len(index)
         removed = choice.removals.get((name, part_of(part)))
