@@ -98,17 +98,16 @@ def progress(
     items: Iterable[T], *, description: str, unit: str, total: int | None = None, shown: bool = True
 ) -> Iterable[T]:
     """Wrap `items` in a progress bar, which is updated every 15 seconds if stderr is a file."""
-    return _bar(items, desc=description, unit=f" {unit}", total=total, disable=not shown)
+    return tqdm(items, desc=description, unit=f" {unit}", total=total, **_options(shown=shown))
 
 
 def progress_of_bytes(*, description: str, total: int | None, shown: bool = True) -> tqdm[NoReturn]:
     """Make a progress bar that counts bytes; call its `update` with their number."""
-    form = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
-    return _bar(desc=description, total=total, disable=not shown, **form)
+    return tqdm(desc=description, total=total, unit="B", unit_scale=True, unit_divisor=1024, **_options(shown=shown))
 
 
-def _bar(*items: Iterable[T], **form: Any) -> tqdm[T]:
-    return tqdm(*items, mininterval=0.5 if sys.stderr.isatty() else 15.0, dynamic_ncols=True, **form)
+def _options(*, shown: bool) -> dict[str, Any]:
+    return {"mininterval": 0.5 if sys.stderr.isatty() else 15.0, "dynamic_ncols": True, "disable": not shown}
 
 
 @contextmanager
