@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -98,31 +98,16 @@ def progress(
     items: Iterable[T], *, description: str, unit: str, total: int | None = None, shown: bool = True
 ) -> Iterable[T]:
     """Wrap `items` in a progress bar, which is updated every 15 seconds if stderr is a file."""
-    interval = 0.5 if sys.stderr.isatty() else 15.0
-    return tqdm(
-        items,
-        desc=description,
-        unit=f" {unit}",
-        total=total,
-        mininterval=interval,
-        dynamic_ncols=True,
-        disable=not shown,
-    )
+    return tqdm(items, desc=description, unit=f" {unit}", total=total, **_options(shown=shown))
 
 
 def progress_of_bytes(*, description: str, total: int | None, shown: bool = True) -> tqdm[NoReturn]:
     """Make a progress bar that counts bytes; call its `update` with their number."""
-    interval = 0.5 if sys.stderr.isatty() else 15.0
-    return tqdm(
-        desc=description,
-        total=total,
-        unit="B",
-        unit_scale=True,
-        unit_divisor=1024,
-        mininterval=interval,
-        dynamic_ncols=True,
-        disable=not shown,
-    )
+    return tqdm(desc=description, total=total, unit="B", unit_scale=True, unit_divisor=1024, **_options(shown=shown))
+
+
+def _options(*, shown: bool) -> dict[str, Any]:
+    return {"mininterval": 0.5 if sys.stderr.isatty() else 15.0, "dynamic_ncols": True, "disable": not shown}
 
 
 @contextmanager

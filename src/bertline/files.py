@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bertline.console import DISK_IS_FULL, BertlineError, progress_of_bytes
 
@@ -123,6 +123,14 @@ def write_text(path: Path | str, text: str, *, mode: int = 0o666) -> None:
 def write_json(path: Path | str, value: Any) -> None:
     """Write `value` atomically as readable JSON with sorted keys: the same value gives the same bytes."""
     write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def open_existing(path: Path | str) -> BinaryIO:
+    """Open a file to read its bytes. Raises BertlineError if it is missing."""
+    try:
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
 
 
 def read_text(path: Path | str) -> str:

@@ -27,16 +27,15 @@ class Spool:
     interrupted by `release` every few dozen reads, which frees the pages; the numbers stay readable.
     """
 
-    def __init__(self, folder: Path, dtype: Any, columns: int | None = None) -> None:
-        """Create a spool of `dtype` on the disk of `folder`; with `columns`, of rows."""
+    def __init__(self, folder: Path, dtype: Any) -> None:
+        """Create a spool of `dtype`, which may be that of a row, on the disk of `folder`."""
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by `read`
         self._dtype = np.dtype(dtype)
-        self._columns = columns
         self.memory: mmap.mmap | bytes = b""
 
     def append(self, values: np.ndarray) -> None:
         """Append numbers. Raises OSError on a full disk."""
-        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
+        self._file.write(np.ascontiguousarray(values, dtype=self._dtype.base).data)
 
     def read(self) -> np.ndarray:
         """Finish writing and return all numbers, mapped and read-only: [numbers] or [rows, columns]."""
@@ -45,8 +44,7 @@ class Spool:
             file.seek(0)
             held = size <= HELD_BYTES
             self.memory = file.read() if held else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        array = np.frombuffer(self.memory, dtype=self._dtype)
-        return array if self._columns is None else array.reshape(-1, self._columns)
+        return np.frombuffer(self.memory, dtype=self._dtype)
 
     def release(self) -> None:
         """Free the memory of the pages read so far."""

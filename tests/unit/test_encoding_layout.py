@@ -177,8 +177,9 @@ RIGHT = [[CLS, 7, 8, SEP, 9, SEP], [CLS, 7, SEP, 9, 10, SEP]]
 
 
 def test_right_samples_are_valid(tmp_path: Path) -> None:
-    file = validate_samples(write(tmp_path / "a.h5", RIGHT, [4, 3], [0, 1]))
-    assert file.input_ids.tolist() == RIGHT[0] + RIGHT[1]
+    path = write(tmp_path / "a.h5", RIGHT, [4, 3], [0, 1])
+    validate_samples(path)
+    assert open_samples(path).input_ids.tolist() == RIGHT[0] + RIGHT[1]
     single = [[CLS, 7, 8, SEP], [CLS, 7, SEP]]
     validate_samples(
         write(tmp_path / "b.h5", single, [0, 0], [0, 0], pair_objective="none", samples_with_random_next=0)
@@ -228,14 +229,16 @@ def test_a_file_without_samples_is_legal(tmp_path: Path) -> None:
     path = write(tmp_path / "a.h5", [], [], [], **changes)
     with h5py.File(path, "r+") as file:
         file.attrs["documents"] = np.uint64(0)
-    file = validate_samples(path)
+    validate_samples(path)
+    file = open_samples(path)
     assert (len(file), file.sample_offsets.tolist(), file.input_ids.size) == (0, [0], 0)
 
 
 def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
     samples = [[CLS, 70_000, SEP, 9, SEP]]
     path = write(tmp_path / "a.h5", samples, [3], [1], vocab_size=100_000)
-    file = validate_samples(path)
+    validate_samples(path)
+    file = open_samples(path)
     assert file.input_ids.dtype == np.dtype("<u4")
     assert file.input_ids.tolist() == samples[0]
 
@@ -300,7 +303,9 @@ def test_a_shard_that_is_not_the_plans_is_refused(encoded: Path, tmp_path: Path)
 def test_each_pass_pairs_the_text_anew(encoded: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(encoded, tmp_path / "again")
     encode_shard(recipe_of(passes=3), "00000", folder)
-    thrice, once = validate_samples(folder / "seq32/00000.h5"), validate_samples(encoded / "32.h5")
+    for path in (folder / "seq32/00000.h5", encoded / "32.h5"):
+        validate_samples(path)
+    thrice, once = open_samples(folder / "seq32/00000.h5"), open_samples(encoded / "32.h5")
     assert (once.attributes["passes"], thrice.attributes["passes"]) == (1, 3)
     falls = np.flatnonzero(np.diff(thrice.document_index.astype(int)) < 0) + 1
     passes = np.split(np.arange(len(thrice)), falls)

@@ -36,10 +36,10 @@ READ = """
 import sys
 from pathlib import Path
 from bertline.encoding.card import describe_files
-from bertline.encoding.layout import validate_samples
+from bertline.encoding.layout import open_samples, validate_samples
 folder = Path(sys.argv[1])
-file = validate_samples(folder / "seq128/00000.h5")
-describe_files([file])
+validate_samples(folder / "seq128/00000.h5")
+describe_files([open_samples(folder / "seq128/00000.h5")])
 """
 OPEN = """
 import sys

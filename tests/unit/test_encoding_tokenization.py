@@ -315,9 +315,9 @@ def test_characters_that_are_hidden_or_stripped_are_counted(
 ) -> None:
     tokenizer = make_tokenizer(VOCABULARY, lowercase=lowercase, source="the test")
     shard = write_shard(tmp_path / "0.txt.zst", [[text, "the king"], [text]])
-    found = tokenize_shard(shard, tokenizer, tmp_path)
-    assert found.characters == 2 * len(text.replace(" ", "")) + len("theking")
-    assert (found.unknown_characters, found.stripped_characters) == (2 * unknown, 2 * stripped)
+    counts = tokenize_shard(shard, tokenizer, tmp_path).counts
+    assert counts["characters"] == 2 * len(text.replace(" ", "")) + len("theking")
+    assert (counts["unknown_characters"], counts["stripped_characters"]) == (2 * unknown, 2 * stripped)
 
 
 @pytest.mark.parametrize("train", [train_wordpiece, train_byte_level, train_unigram])

@@ -38,12 +38,10 @@ def vocabulary_file(wildcards):
 
 def tokenizer_options(wildcards):
     tokenizer = plan.datasets[wildcards.dataset]["settings"]["tokenizer"]
-    given = {key: tokenizer[key] for key in ("lowercase", "strip_accents")}
-    names = {key: key.replace("_", "-") for key in given}
     return [
-        f"--{names[key]}" if value else f"--no-{names[key]}"
-        for key, value in given.items()
-        if value is not None
+        f"--{'' if tokenizer[key] else 'no-'}{key.replace('_', '-')}"
+        for key in ("lowercase", "strip_accents")
+        if tokenizer[key] is not None
     ]
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from pyzstd import CParameter, ZstdDecompressor, ZstdError, compress, get_frame_info
 
 from bertline.console import BertlineError
-from bertline.files import write_atomically
+from bertline.files import open_existing, write_atomically
 
 # Larger frames save little (0.7 % at 4 MiB on English Wikipedia) and make random access slower.
 FRAME_BYTES = 1 << 20
@@ -76,11 +76,8 @@ class Writer:
 @contextmanager
 def read_compressed(path: Path | str) -> Iterator[BinaryIO]:
     """Yield a binary file to read lines or ranges from. Raises BertlineError if it is missing or damaged."""
-    try:
-        with open(path, "rb") as file, io.BufferedReader(cast(io.RawIOBase, _Reader(file))) as reader:
-            yield reader
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
+    with open_existing(path) as file, io.BufferedReader(cast(io.RawIOBase, _Reader(file))) as reader:
+        yield reader
 
 
 class _Reader(io.RawIOBase):

@@ -41,14 +41,7 @@ _NAMESPACE = re.compile(rb"<ns>(-?\d+)</ns>")
 _HEADING = re.compile(rb"(?:^|<text\b[^<>]*>)(==[^\n]*)", re.MULTILINE)
 
 
-def read_dump(
-    part: Path | str,
-    number: int,
-    of: int,
-    *,
-    unpack_ratio: float,
-    advice: str,
-) -> Iterator[bytes]:
+def read_dump(part: Path | str, number: int, of: int, *, unpack_ratio: float, advice: str) -> Iterator[bytes]:
     """Yield the chunks of a dump, or of one slice of it, which is a complete dump: header, pages, end tag.
 
     Args:
@@ -79,18 +72,15 @@ def read_dump(
     except EOFError as error:
         reason = f"damaged or truncated ({error})" if str(error) else "truncated"
         raise BertlineError(f"{part} is {reason}; {advice}") from None
-    except DAMAGE as error:
-        raise BertlineError(f"{part} is damaged ({error}); {advice}") from None
-    except OSError as error:
-        if error.errno is not None:
+    except (OSError, *DAMAGE) as error:
+        if isinstance(error, OSError) and error.errno is not None:
             raise
         raise BertlineError(f"{part} is damaged ({error}); {advice}") from None
-    if number + 1 < of:
-        if b"</mediawiki>" not in end:
-            yield b"</mediawiki>\n"
-    # A file may also be truncated between two streams.
-    elif b"</mediawiki>" not in end:
-        raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; {advice}")
+    if b"</mediawiki>" not in end:
+        # A file may also be truncated between two streams.
+        if number + 1 == of:
+            raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; {advice}")
+        yield b"</mediawiki>\n"
 
 
 def scan_pages(

@@ -6,6 +6,7 @@ import bz2
 import logging
 import re
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 from bertline.console import BertlineError
@@ -157,21 +158,11 @@ def _lines_between_gaps(part: Path, start: int, end: int, unpack_ratio: float, l
     """Yield the lines of the content, with None for each gap in it."""
     is_bz2 = part.name.endswith(".bz2")
     chunks = _streams_between_gaps(part, start, end, lost) if is_bz2 else _before_gap(part, unpack_ratio, lost)
-    is_over = False
-
-    def until_gap() -> Iterator[bytes]:
-        nonlocal is_over
-        for chunk in chunks:
-            if chunk is None:
-                return
-            yield chunk
-        is_over = True
-
-    while True:
-        yield from _lines_of_chunks(until_gap())
-        if is_over:
-            return
-        yield None
+    for is_gap, run in groupby(chunks, lambda chunk: chunk is None):
+        if is_gap:
+            yield from run
+        else:
+            yield from _lines_of_chunks(filter(None, run))
 
 
 def _lines_of_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bertline.arrays import read_array
 from bertline.console import BertlineError
-from bertline.files import write_atomically
+from bertline.files import open_existing, write_atomically
 
 Index = npt.NDArray[np.void]
 
@@ -40,10 +40,8 @@ def write_index(path: Path | str, rows: Sequence[tuple[int, int, int, int]]) -> 
 
 def read_index(path: Path | str) -> Index:
     """Read and check an index, [documents] of INDEX_TYPE. Raises BertlineError."""
-    try:
-        content = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
+    with open_existing(path) as file:
+        content = file.read()
     array, mark, checksum = content[:-12], content[-12:-4], content[-4:]
     if mark == _CHECKSUM:
         if zlib.crc32(array) != int.from_bytes(checksum, "little"):

@@ -19,7 +19,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from bertline.corpus.index import Index, index_of, read_index, write_index
 from bertline.corpus.removal import Removed, part_of, read_removals, removal_inputs
 from bertline.corpus.sampling import SAMPLED_OUT, UNITS, Amounts, Orders, groups_of, last_of_sample, sampling_order
 from bertline.corpus.sources import files_of_dataset
-from bertline.files import Json, Recipe, parse_json, write_atomically
+from bertline.files import Json, Recipe, open_existing, parse_json, write_atomically
 from bertline.results import paths
 
 _CHECKED_LINE = re.compile(rb'(.*), "crc32": (\d+)\}\n?', re.DOTALL)  # of a plan
@@ -45,8 +45,6 @@ LENGTH_EDGES = [0, *(1 << power for power in range(6, 27)), 1 << 62]
 # The split of a document: in the held-out set, removed, or in a training shard.
 _HELD_OUT, _REMOVED, _TRAINED = -1, -2, 0
 
-Removals = Mapping[tuple[str, str], Removed]
-
 
 class _Choice(NamedTuple):
     """Criteria that assign a document to a split.
@@ -58,7 +56,7 @@ class _Choice(NamedTuple):
     """
 
     threshold: np.uint64
-    removals: Removals
+    removals: Mapping[tuple[str, str], Removed]
     last_places: Mapping[str, np.uint64]
 
 
@@ -136,10 +134,8 @@ def stream_plan(
         waiting: dict[int, list[Json]] = defaultdict(list)
         position = yielded = 0
         for corpus_index, (name, parts) in enumerate(corpora):
-            for part in parts:
-                index = read_index(index_of(part))
-                split = _splits(index, part, name, choice)
-                shard_of_document, position = _assign(index, split, shards, position, training_bytes)
+            for part, index, splits in _read_splits(name, parts, choice):
+                shard_of_document, position = _assign(index, splits, shards, position, training_bytes)
                 for shard, ranges in _ranges(index, shard_of_document).items():
                     piece = {"corpus": name, "corpus_index": corpus_index, "part": part, "ranges": ranges}
                     waiting[shard].append(piece)
@@ -160,9 +156,8 @@ def _last_places(corpora: list[tuple[str, list[str]]], sample: Json, choice: _Ch
 
         def documents(names: list[str] = names, unit: str = unit) -> Iterator[tuple[Orders, Amounts]]:
             for name, parts in corpora:
-                for part in parts if name in names else ():
-                    index = read_index(index_of(part))
-                    kept = index[_splits(index, part, name, choice) != _REMOVED]
+                for _, index, splits in _read_splits(name, parts if name in names else [], choice):
+                    kept = index[splits != _REMOVED]
                     amounts = dict(zip(UNITS, (np.ones(len(kept)), kept["sentences"], kept["length"]), strict=True))
                     yield sampling_order(kept["id_hash"]), amounts[unit].astype(np.int64)
 
@@ -175,29 +170,31 @@ def _least_threshold(corpora: list[tuple[str, list[str]]], choice: _Choice) -> n
     """Return the lowest threshold that holds out a document, or 0 if there are fewer than FEW_DOCUMENTS."""
     documents, lowest = 0, 2**64 - 1
     for name, parts in corpora:
-        for part in parts:
-            index = read_index(index_of(part))
-            hashes = index["id_hash"][_splits(index, part, name, choice) == _TRAINED]
+        for _, index, splits in _read_splits(name, parts, choice):
+            hashes = index["id_hash"][splits == _TRAINED]
             documents += len(hashes)
             lowest = min(lowest, int(hashes.min(initial=lowest)))
     return np.uint64(min(lowest + 1, 2**64 - 1) if documents >= FEW_DOCUMENTS else 0)
 
 
-def _splits(index: Index, part: str, corpus: str, choice: _Choice) -> npt.NDArray[np.int8]:
-    """Return _TRAINED, _HELD_OUT or _REMOVED, also for those outside of the sample, for each document of a part."""
-    splits = np.where(index["id_hash"] < choice.threshold, _HELD_OUT, _TRAINED).astype(np.int8)
-    if (last_place := choice.last_places.get(corpus)) is not None:
-        splits[sampling_order(index["id_hash"]) > last_place] = _REMOVED
-    removed = choice.removals.get((corpus, part_of(part)))
-    if removed is None:
-        return splits
-    if (last := max(removed.documents)) >= len(index):
-        raise BertlineError(
-            f"the removal list names document {last} of {part}, which has {len(index)}; "
-            "delete the list and make it again"
-        )
-    splits[np.array(removed.documents)] = _REMOVED
-    return splits
+def _read_splits(corpus: str, parts: list[str], choice: _Choice) -> Iterator[tuple[str, Index, npt.NDArray[np.int8]]]:
+    """Yield each part, its index, and for each of its documents _TRAINED, _HELD_OUT or _REMOVED.
+
+    Documents outside of the sample are _REMOVED.
+    """
+    for part in parts:
+        index = read_index(index_of(part))
+        splits = np.where(index["id_hash"] < choice.threshold, _HELD_OUT, _TRAINED).astype(np.int8)
+        if (last_place := choice.last_places.get(corpus)) is not None:
+            splits[sampling_order(index["id_hash"]) > last_place] = _REMOVED
+        if removed := choice.removals.get((corpus, part_of(part))):
+            if (last := max(removed.documents)) >= len(index):
+                raise BertlineError(
+                    f"the removal list names document {last} of {part}, which has {len(index)}; "
+                    "delete the list and make it again"
+                )
+            splits[np.array(removed.documents)] = _REMOVED
+        yield part, index, splits
 
 
 def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
@@ -205,9 +202,7 @@ def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
     reasons: Counter[str] = Counter()
     lengths = np.zeros(len(LENGTH_EDGES) - 1, dtype=np.int64)
     seen = 0
-    for part in parts:
-        index = read_index(index_of(part))
-        splits = _splits(index, part, name, choice)
+    for part, index, splits in _read_splits(name, parts, choice):
         taken = index[splits != _REMOVED]
         seen += len(index)
         removed = choice.removals.get((name, part_of(part)))
@@ -274,7 +269,7 @@ def _begin_of_line(shard: str) -> str:
 
 def read_plan(path: Path | str) -> Json:
     """Return a plan of `stream_plan`, without the pieces. Raises BertlineError."""
-    with _open_plan(path) as file:
+    with open_existing(path) as file:
         plan: Json = _parsed(file.readline(), path)
     plan.pop("crc32", None)
     if "shards" not in plan or plan.keys() - _KEYS_OF_PLAN:
@@ -285,7 +280,7 @@ def read_plan(path: Path | str) -> Json:
 def read_pieces(path: Path | str, shard: str) -> list[Json]:
     """Return the pieces of one shard of a plan. Raises BertlineError if the plan does not contain it."""
     wanted = _begin_of_line(shard).encode()
-    with _open_plan(path) as file:
+    with open_existing(path) as file:
         before, after = 0, file.seek(0, io.SEEK_END)  # the line wanted begins after the one, at or before the other
         while before < after - 1:
             middle = (before + after) // 2
@@ -302,13 +297,6 @@ def read_pieces(path: Path | str, shard: str) -> list[Json]:
         return pieces
     first = ", ".join(read_plan(path)["shards"][:3])
     raise BertlineError(f"{path} has no shard '{shard}', only {first}, ..., {HELD_OUT}; name one of these")
-
-
-def _open_plan(path: Path | str) -> BinaryIO:
-    try:
-        return open(path, "rb")
-    except FileNotFoundError:
-        raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
 
 
 def _parsed(line: bytes, path: Path | str) -> Any:

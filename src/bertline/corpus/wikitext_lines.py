@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Literal
 
 import regex
@@ -100,13 +101,8 @@ def _are_sentences(lines: Sequence[_Line]) -> bool:
 
 
 def _items_after(lines: Sequence[_Line], heading: int) -> list[str]:
-    items = []
-    for kind, _, text in lines[heading + 1 :]:
-        if kind == "heading":
-            break
-        if kind == "item":
-            items.append(text)
-    return items
+    section = takewhile(lambda line: line[0] != "heading", lines[heading + 1 :])
+    return [text for kind, _, text in section if kind == "item"]
 
 
 def _is_bibliography(items: Sequence[str]) -> bool:
@@ -128,21 +124,17 @@ def _ends_as_sentence(text: str) -> bool:
 def _lines(wikitext: str) -> list[_Line]:
     lines: list[_Line] = []
     paragraph: list[str] = []
-    for given in wikitext.split("\n"):
+    for given in [*wikitext.split("\n"), ""]:
         line = _without_quotes(given) if "''" in given else given
-        stripped = line.strip()
-        if not stripped:
-            if paragraph:
-                lines.append(("text", 0, " ".join(paragraph)))
-                paragraph = []
-            continue
-        first = given[0]
-        if first not in _FIRST_MARKS or not _has_meaning(first, stripped):
+        stripped, first = line.strip(), given[:1]
+        if stripped and (first not in _FIRST_MARKS or not _has_meaning(first, stripped)):
             paragraph.append(stripped)
             continue
         if paragraph:
             lines.append(("text", 0, " ".join(paragraph)))
             paragraph = []
+        if not stripped:
+            continue
         if first in _LIST_MARKS:
             if item := stripped.lstrip(_LIST_MARKS + " \t"):
                 lines.append(("item", 0, item))
@@ -154,8 +146,6 @@ def _lines(wikitext: str) -> list[_Line]:
             paragraph += filter(None, [stripped.lstrip("-").strip()])
         elif first == " ":
             lines.append(("text", 0, stripped))
-    if paragraph:
-        lines.append(("text", 0, " ".join(paragraph)))
     return lines
 
 

@@ -262,7 +262,7 @@ def _validate(content: Json, card: Path, processes: int) -> str:
         entries = [entry for split in SPLITS for entry in section[split]]
         samples = [directory / entry["file"] for entry in entries]
         with ProcessPoolExecutor(processes) as pool:
-            checked = pool.map(_check_samples, samples)
+            checked = pool.map(validate_samples, samples)
             deque(progress(checked, description=f"sequence length {length}", unit="files", total=len(samples)), 0)
         files[length] = [open_samples(path) for path in samples]
         check_files(content, int(length), files[length])
@@ -281,10 +281,6 @@ def _validate(content: Json, card: Path, processes: int) -> str:
     return (
         f"valid: {content['documents']:,} documents and {content['held_out_documents']:,} held out; samples: {counts}"
     )
-
-
-def _check_samples(path: Path) -> None:
-    validate_samples(path)
 
 
 def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFile]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import resource
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -283,15 +284,13 @@ def _allow_open_files(count: int, card: Path | str) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return
-    if hard == resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft + count, hard))
-        return
-    if count >= hard:
+    most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+    if count >= most:
         raise BertlineError(
             f"{card} lists {count} files, but a process may open only {hard} here; raise the hard limit "
             "(`ulimit -Hn`), or encode the text in fewer shards"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft + count, hard), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft + count, most), hard))
 
 
 def read_card(path: Path | str) -> Json:

@@ -68,10 +68,7 @@ def encode_shard(recipe: Recipe, shard: str, directory: Path) -> None:
         "documents_of_corpora": documents_of_corpora,
         "sentences": len(text.sentence_offsets) - 1,
         "text_tokens": len(text.ids),
-        "unknown_tokens": text.unknown_tokens,
-        "characters": text.characters,
-        "unknown_characters": text.unknown_characters,
-        "stripped_characters": text.stripped_characters,
+        **text.counts,
         **({"passes": settings["passes"]} if settings["passes"] > 1 else {}),
     }
     for sequence_length, output in outputs.items():

@@ -266,15 +266,10 @@ def _check_shapes(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str
             )
 
 
-def validate_samples(path: Path | str) -> SampleFile:
-    """Check every digest and every rule of the layout, and return the file.
-
-    Raises BertlineError at the first violation.
-    """
-    file = open_samples(path)
-    for violation in violations_of(file):
+def validate_samples(path: Path | str) -> None:
+    """Check every digest and every rule of the layout. Raises BertlineError at the first violation."""
+    for violation in violations_of(open_samples(path)):
         raise BertlineError(f"{violation}; delete it and run `snakemake encode`")
-    return file
 
 
 def violations_of(file: SampleFile) -> Iterator[Violation]:

@@ -17,7 +17,7 @@ from nanotoken.nanotoken_rs import WordPieceTokenizer
 from tokenizers import Tokenizer, models
 
 from bertline.encoding.normalizer import JOINERS, REMOVED, bert_normalizer_of, removes_joiners, strips_accents
-from bertline.encoding.tokenizer import is_byte_level
+from bertline.encoding.tokenizer import encode_texts, is_byte_level
 from bertline.encoding.word_cache import WordCache
 
 # Encode lines; True: the first one is the rest of a line, and a space before it was removed. Returns the ids of all,
@@ -50,7 +50,8 @@ def line_encoder(tokenizer: Tokenizer) -> EncodeLines:
     probe = [*DIFFICULT, " ".join(tokens)]
     try:
         fast = wordpiece_encoder(tokenizer)
-        problem = None if _same(fast(probe, False), by_library(probe, False)) else "its ids are others"
+        is_same = all(map(np.array_equal, fast(probe, False), by_library(probe, False)))
+        problem = None if is_same else "its ids are others"
     except ValueError as error:
         problem = str(error)
     if problem is None:
@@ -80,17 +81,7 @@ def wordpiece_encoder(tokenizer: Tokenizer) -> EncodeLines:
 
 def library_encoder(tokenizer: Tokenizer) -> EncodeLines:
     """Return the library's encoder."""
-
-    def encode_lines(lines: Sequence[str], goes_on: bool) -> tuple[np.ndarray, np.ndarray]:
-        rows = [encoding.ids for encoding in tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
-        ids = np.array([index for row in rows for index in row], dtype=np.uint32)
-        return ids, np.array([len(row) for row in rows], dtype=np.int64)
-
-    return encode_lines
-
-
-def _same(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    return lambda lines, goes_on: encode_texts(tokenizer, lines)
 
 
 class CharacterCounts:

@@ -109,14 +109,15 @@ def make_samples(
     """
     if pair_objective not in PAIR_OBJECTIVES:
         raise BertlineError(f"pair objective: given '{pair_objective}', allowed are {', '.join(PAIR_OBJECTIVES)}")
-    spool = Spool(folder, np.int64, columns=6)
+    row = np.dtype((np.int64, 6))
+    spool = Spool(folder, row)
     tokens = labelled = without_partner = unplaced_tokens = 0
     for number in range(passes):
         name = f"{seed}/{shard_name}/{sequence_length}" + (f"/{number}" if number else "")
         random = Random(hashlib.sha256(name.encode()).digest())  # noqa: S311 - not a secret
         splitter = _Splitter(shard, random, short_sequence_probability)
         rows = splitter.rows(pair_objective, sequence_length)
-        while len(block := np.fromiter(islice(rows, SAMPLES_PER_BLOCK), dtype=np.dtype((np.int64, 6)))):
+        while len(block := np.fromiter(islice(rows, SAMPLES_PER_BLOCK), dtype=row)):
             spool.append(block)
             tokens += int(sample_lengths(block).sum())
             labelled += int(block[:, LABEL].sum())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,11 @@ from bertline.encoding.ranges import offsets_of
 SPECIAL_TOKENS = 2  # [CLS] and the last [SEP]; another [SEP] with a second segment
 
 
-def compare_samples(files: Sequence[Path]) -> str:
+def compare_samples(files: list[Path]) -> str:
     """Return a table with a row for each folder of files: padding, random second segments, masks.
 
     Args:
-        files: native, NVIDIA's or gpauloski's.
+        files: files of samples, in any layout.
 
     Raises BertlineError for a file of another kind.
     """
@@ -36,23 +35,8 @@ def compare_samples(files: Sequence[Path]) -> str:
         counts = totals.setdefault((str(path.parent), layout), Counter())
         for block in blocks_of(file):
             counts.update(_counts_of(block, length))
-    rows = [(folder, layout, *_columns(counts)) for (folder, layout), counts in totals.items()]
-    return tabulate(rows, HEADERS, floatfmt=".1f", intfmt=",", missingval="")
-
-
-HEADERS = (
-    "folder",
-    "layout",
-    "samples",
-    "tokens of a sample",
-    "padding, %",
-    "two segments, %",
-    "of these random, %",
-    "masked, %",
-    "of these [MASK], %",
-    "kept, %",
-    "random, %",
-)
+    rows = [{"folder": folder, "layout": layout, **_columns(counts)} for (folder, layout), counts in totals.items()]
+    return tabulate(rows, "keys", floatfmt=".1f", intfmt=",", missingval="")
 
 
 def _counts_of(block: Block, sequence_length: int) -> Counter[str]:
@@ -73,21 +57,21 @@ def _counts_of(block: Block, sequence_length: int) -> Counter[str]:
     return counts
 
 
-def _columns(counts: Counter[str]) -> list[float | int | None]:
+def _columns(counts: Counter[str]) -> dict[str, float | int | None]:
     def percent(part: int, whole: int) -> float | None:
         return 100 * part / whole if whole else None
 
     words = counts["tokens"] - SPECIAL_TOKENS * counts["samples"] - counts["pairs"]
     masked = counts["masked"]
-    return [
-        counts["samples"],
-        counts["tokens"] / counts["samples"] if counts["samples"] else None,
-        percent(counts["places"] - counts["tokens"], counts["places"]),
-        percent(counts["pairs"], counts["samples"]),
-        percent(counts["random_pairs"], counts["pairs"]),
+    return {
+        "samples": counts["samples"],
+        "tokens of a sample": counts["tokens"] / counts["samples"] if counts["samples"] else None,
+        "padding, %": percent(counts["places"] - counts["tokens"], counts["places"]),
+        "two segments, %": percent(counts["pairs"], counts["samples"]),
+        "of these random, %": percent(counts["random_pairs"], counts["pairs"]),
         # Without masks in the file, they are drawn during training.
-        percent(masked, words) if masked else None,
-        percent(counts["[MASK]"], masked),
-        percent(counts["kept"], masked),
-        percent(masked - counts["[MASK]"] - counts["kept"], masked),
-    ]
+        "masked, %": percent(masked, words) if masked else None,
+        "of these [MASK], %": percent(counts["[MASK]"], masked),
+        "kept, %": percent(counts["kept"], masked),
+        "random, %": percent(masked - counts["[MASK]"] - counts["kept"], masked),
+    }

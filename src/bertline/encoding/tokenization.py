@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,8 @@ class TokenizedShard:
         sentence_offsets: int64 [sentences + 1], where each sentence begins in `ids`; no sentence is empty.
         document_offsets: int64 [documents + 1], where each document begins in `ids`; a document may be empty.
         documents_with_text: int64, the documents that are not empty, in order.
-        unknown_tokens: number of [UNK] tokens.
-        characters, unknown_characters, stripped_characters: see `CharacterCounts`.
+        counts: `unknown_tokens`, the number of [UNK], and `characters`, `unknown_characters` and `stripped_characters`,
+            see `CharacterCounts`.
         spools: the storage of the arrays.
     """
 
@@ -36,10 +37,7 @@ class TokenizedShard:
     sentence_offsets: np.ndarray
     document_offsets: np.ndarray
     documents_with_text: np.ndarray
-    unknown_tokens: int = 0
-    characters: int = 0
-    unknown_characters: int = 0
-    stripped_characters: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
     spools: tuple[Spool, ...] = ()
 
     def release(self) -> None:
@@ -60,7 +58,7 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
     Raises BertlineError if the file is damaged, not UTF-8, or ends inside a document.
     """
     encode_lines = line_encoder(tokenizer)
-    counts = CharacterCounts(tokenizer, encode_lines)
+    characters = CharacterCounts(tokenizer, encode_lines)
     can_begin = segment_starts(tokenizer)
     unknown = special_token_ids(tokenizer)["[UNK]"]
     ids_of = Spool(folder, id_type(tokenizer.get_vocab_size()))
@@ -75,7 +73,7 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
     for text, ends_line in read_text_blocks(path):
         lines = text.split("\n")[:-1]
         ids, lengths = encode_lines(lines, goes_on)
-        counts.add(lines, ids, lengths)
+        characters.add(lines, ids, lengths)
         empty = np.array([not line for line in lines])
         lengths[0] += unfinished
         ends = tokens - unfinished + np.cumsum(lengths)
@@ -109,15 +107,10 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
     sentences.append(np.array([tokens]))
     spools = (ids_of, starts, sentences, documents, with_text)
     ids, _, sentence_offsets, document_offsets, texts = (spool.read() for spool in spools)
-    return TokenizedShard(
-        ids,
-        starts.memory,
-        sentence_offsets,
-        document_offsets,
-        texts,
-        unknown_tokens,
-        counts.characters,
-        counts.unknown_characters,
-        counts.stripped_characters,
-        spools,
-    )
+    counts = {
+        "unknown_tokens": unknown_tokens,
+        "characters": characters.characters,
+        "unknown_characters": characters.unknown_characters,
+        "stripped_characters": characters.stripped_characters,
+    }
+    return TokenizedShard(ids, starts.memory, sentence_offsets, document_offsets, texts, counts, spools)

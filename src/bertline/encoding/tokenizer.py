@@ -245,9 +245,8 @@ def _check_byte_level(description: Any, path: Path | str) -> None:
 def _check_unigram(description: Any, path: Path | str) -> None:
     steps = (description.get("pre_tokenizer") or {}).get("pretokenizers", [])
     metaspace = {"type": "Metaspace", "replacement": BEGIN_OF_WORD, "prepend_scheme": "always"}
-    if [step["type"] for step in steps[:2]] != ["WhitespaceSplit", "Metaspace"] or not metaspace.items() <= steps[
-        1
-    ].items():
+    kinds = [step["type"] for step in steps[:2]]
+    if kinds != ["WhitespaceSplit", "Metaspace"] or not metaspace.items() <= steps[1].items():
         raise BertlineError(
             f"{path}: its pre_tokenizer does not begin with WhitespaceSplit and Metaspace, which puts '{BEGIN_OF_WORD}'"
             " before every word, as XLM-R's does; name another"
@@ -293,16 +292,20 @@ def words_in_sentence(tokenizer: Tokenizer, words: Sequence[str]) -> list[str]:
     return [f" {word}" if spaced and number else word for number, word in enumerate(words)]
 
 
+def encode_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of texts, uint32 [tokens], and the number of each text's, int64 [texts]; none is special."""
+    rows = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+    ids = np.array([index for row in rows for index in row], dtype=np.uint32)
+    return ids, np.array([len(row) for row in rows], dtype=np.int64)
+
+
 def continuations(tokenizer: Tokenizer) -> np.ndarray:
     """Return which ids continue a word: bool [vocabulary].
 
     Of WordPiece `##ing`; of BPE all that do not begin with a space. Of Unigram those that begin with a letter, a digit
     or a combining mark; but where a script has no spaces, a token is taken for a word.
     """
-    return _continue_words(_tokens(tokenizer), tokenizer)
-
-
-def _continue_words(tokens: Sequence[str], tokenizer: Tokenizer) -> np.ndarray:
+    tokens = _tokens(tokenizer)
     if is_byte_level(tokenizer):
         continues = np.array([not token.startswith(SPACE) for token in tokens])
         continues[list(special_token_ids(tokenizer).values())] = False
@@ -335,7 +338,7 @@ def segment_starts(tokenizer: Tokenizer) -> np.ndarray:
     of such a script.
     """
     tokens, byte_level = _tokens(tokenizer), is_byte_level(tokenizer)
-    starts = ~_continue_words(tokens, tokenizer)
+    starts = ~continuations(tokenizer)
     if is_unigram(tokenizer):
         return starts
     decode = decoders.ByteLevel().decode

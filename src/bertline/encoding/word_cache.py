@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
 from bertline.encoding.ranges import concatenated_ranges
-from bertline.encoding.tokenizer import begins_with_space
+from bertline.encoding.tokenizer import begins_with_space, encode_texts
 
 # Cached words cost about 150 bytes each. A shard of 100 MB of English has some 800,000.
 MAX_REMEMBERED_WORDS = 1 << 20
@@ -27,45 +27,6 @@ WORDS_PER_CALL = 32_000
 # A word cannot contain a newline: END marks the end of a line, and BEGIN before a word that it begins a line.
 END, BEGIN = "\n", "\n\n"
 NOTHING, END_OF_LINE, EMPTY_LINE = range(3)  # numbers of "", END and BEGIN, which have no tokens
-
-
-class ByteLevelWords:
-    """The same for byte-level BPE, whose words begin with a space; only the first of a line may lack it."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._normalizer = tokenizer.normalizer
-        self._first_differs = not tokenizer.pre_tokenizer.add_prefix_space
-        self._begins_with_space = begins_with_space(tokenizer)
-
-    def mark(self, lines: Sequence[str], goes_on: bool) -> str:
-        """Return the words of lines, separated by spaces, with END after each line."""
-        begin = BEGIN if self._first_differs else ""
-        return ("" if goes_on else begin) + f" {END} {begin}".join(lines) + f" {END}"
-
-    def odd(self, words: Sequence[str]) -> np.ndarray:
-        """Return which words do not separate their neighbours, so that their whole line is encoded: bool [words]."""
-        return np.array([self._is_odd(word.removeprefix(BEGIN)) for word in words], dtype=bool)
-
-    def _is_odd(self, word: str) -> bool:
-        if self._normalizer is not None and not (word.isascii() and word.isprintable()):
-            word = self._normalizer.normalize_str(word)
-        # Empty, or white space at an end: the spaces on both sides form one token, or join other words.
-        return not word or word[0].isspace() or word[-1].isspace()
-
-    def alone(self, words: Sequence[str]) -> np.ndarray:
-        """Return which words cannot be joined with others: bool [words]."""
-        return np.array([word.startswith(BEGIN) or " " in word for word in words], dtype=bool)
-
-    def join(self, words: Sequence[str]) -> str:
-        """Return one text for one or more words."""
-        return "".join(word.removeprefix(BEGIN) if word.startswith(BEGIN) else f" {word}" for word in words)
-
-    def part(self, ids: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the ids of such a text, and how many each word has; None if this is ambiguous."""
-        starts = np.flatnonzero(self._begins_with_space[ids])
-        if len(starts) != words:  # a word contains a space after normalization, or begins a line
-            return None
-        return ids, np.diff(starts, append=len(ids))
 
 
 class _Numbers(dict[str, int]):
@@ -87,7 +48,10 @@ class WordCache:
     def __init__(self, tokenizer: Tokenizer, max_remembered: int = MAX_REMEMBERED_WORDS) -> None:
         self._tokenizer = tokenizer
         self._max_remembered = max_remembered
-        self._words = ByteLevelWords(tokenizer)
+        self._normalizer = tokenizer.normalizer
+        # Only the first word of a line may lack the space.
+        self._begin = "" if tokenizer.pre_tokenizer.add_prefix_space else BEGIN
+        self._begins_with_space = begins_with_space(tokenizer)
         self._clear()
 
     def _clear(self) -> None:
@@ -97,7 +61,7 @@ class WordCache:
         # For each word: the position and number of its ids, and whether its line has to be encoded as a whole.
         self._starts = np.zeros(3, dtype=np.int64)
         self._lengths = np.zeros(3, dtype=np.int64)
-        self._odd = np.append(self._words.odd([""]), [False, False])
+        self._odd = np.array([True, False, False])
 
     def encode_lines(self, lines: Sequence[str], goes_on: bool) -> tuple[np.ndarray, np.ndarray]:
         """Encode lines.
@@ -111,8 +75,9 @@ class WordCache:
         """
         if len(self._numbers) > self._max_remembered or self._characters > MAX_REMEMBERED_CHARACTERS:
             self._clear()
+        marked = ("" if goes_on else self._begin) + f" {END} {self._begin}".join(lines) + f" {END}"
         # Most words repeat: only the distinct ones become strings of Python.
-        words = pc.split_pattern(pa.scalar(self._words.mark(lines, goes_on)), " ").values.dictionary_encode()
+        words = pc.split_pattern(pa.scalar(marked), " ").values.dictionary_encode()
         distinct = np.array([self._numbers[word] for word in words.dictionary.to_pylist()], dtype=np.int64)
         numbers = distinct[words.indices.to_numpy()]
         self._add_new_words()
@@ -143,8 +108,9 @@ class WordCache:
             return
         self._numbers.new = []
         self._characters += sum(map(len, new))
-        odd = self._words.odd(new)
-        alone = odd | self._words.alone(new)
+        odd = np.array([self._is_odd(word.removeprefix(BEGIN)) for word in new])
+        # Which words cannot be joined with others.
+        alone = odd | np.array([word.startswith(BEGIN) or " " in word for word in new])
         order = np.argsort(alone, kind="stable")
         words = [new[index] for index in order.tolist()] if alone.any() else new
         joined = len(new) - int(alone.sum())
@@ -162,19 +128,31 @@ class WordCache:
         self._odd = np.append(self._odd, odd)
         self._ids = np.concatenate(pieces)
 
+    def _is_odd(self, word: str) -> bool:
+        """Return whether a word does not separate its neighbours, so that its whole line is encoded."""
+        if self._normalizer is not None and not (word.isascii() and word.isprintable()):
+            word = self._normalizer.normalize_str(word)
+        # Empty, or white space at an end: the spaces on both sides form one token, or join other words.
+        return not word or word[0].isspace() or word[-1].isspace()
+
     def _encode_words(self, words: list[str], joined: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield ids and their number per word, for some words at a time; the first `joined` words can share a text."""
         together, single = words[:joined], words[joined:]
         groups = [together[start : start + WORDS_PER_TEXT] for start in range(0, len(together), WORDS_PER_TEXT)]
-        for group, row in zip(groups, self._encode([self._words.join(group) for group in groups]), strict=True):
-            yield self._words.part(np.array(row, dtype=np.uint32), len(group)) or self._one_by_one(group)
+        together_ids, lengths = encode_texts(self._tokenizer, ["".join(map(_with_space, group)) for group in groups])
+        for group, ids in zip(groups, np.split(together_ids, np.cumsum(lengths)), strict=False):
+            starts = np.flatnonzero(self._begins_with_space[ids])
+            if len(starts) == len(group):
+                yield ids, np.diff(starts, append=len(ids))
+            else:  # a word contains a space after normalization
+                yield self._one_by_one(group)
         if single:
             yield self._one_by_one(single)
 
     def _one_by_one(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        rows = self._encode([self._words.join([word]) for word in words])
-        ids = np.array([index for row in rows for index in row], dtype=np.uint32)
-        return ids, np.array([len(row) for row in rows], dtype=np.int64)
+        return encode_texts(self._tokenizer, list(map(_with_space, words)))
 
-    def _encode(self, texts: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+def _with_space(word: str) -> str:
+    """Return the text of a word: it begins with a space, but not at the beginning of a line."""
+    return word.removeprefix(BEGIN) if word.startswith(BEGIN) else f" {word}"
