@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+import tenacity
 
 from bertline import __version__
 from bertline.console import BertlineError, progress_of_bytes, without_credentials
@@ -237,18 +237,37 @@ def _copy(source: Path, part: Path) -> None:
 
 def _fetch_patiently(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
     failures, furthest = 0, _size(part)
-    while True:
+
+    def attempt() -> None:
+        nonlocal failures, furthest
         try:
-            return _fetch_once(session, source, part, expected)
-        except _Interrupted as interruption:
+            _fetch_once(session, source, part, expected)
+        except _Interrupted:
             # A server that ignores Range sends everything again, so only bytes never reached before are progress.
             failures = 1 if _size(part) > furthest else failures + 1
             furthest = max(furthest, _size(part))
-            if failures >= ATTEMPTS:
-                raise SourceRefused(f"{interruption}, after {ATTEMPTS} failed attempts") from None
-            seconds = min(max(FIRST_WAIT_SECONDS * 2 ** (failures - 1), interruption.retry_after), MAX_WAIT_SECONDS)
-            logger.info("%s: %s; retrying in %.0f s", name_of_mirror(source), interruption, seconds)
-        time.sleep(seconds)
+            raise
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        interruption = state.outcome.exception() if state.outcome else None
+        asked_for = interruption.retry_after if isinstance(interruption, _Interrupted) else 0.0
+        return min(max(FIRST_WAIT_SECONDS * 2 ** (failures - 1), asked_for), MAX_WAIT_SECONDS)
+
+    def announce(state: tenacity.RetryCallState) -> None:
+        answer, seconds = state.outcome and state.outcome.exception(), state.upcoming_sleep
+        logger.info("%s: %s; retrying in %.0f s", name_of_mirror(source), answer, seconds)
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(_Interrupted),
+        stop=lambda _: failures >= ATTEMPTS,
+        wait=wait,
+        before_sleep=announce,
+        reraise=True,
+    )
+    try:
+        retrying(attempt)
+    except _Interrupted as interruption:
+        raise SourceRefused(f"{interruption}, after {ATTEMPTS} failed attempts") from None
 
 
 def _fetch_once(session: requests.Session, source: str, part: Path, expected: Expected) -> None:
