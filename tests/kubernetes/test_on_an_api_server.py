@@ -31,6 +31,7 @@ pytestmark = [
     pytest.mark.skipif(bool(missing_programs()), reason=f"KUBEBUILDER_ASSETS lacks {', '.join(missing_programs())}"),
 ]
 nodes = pytest.mark.skipif(not is_possible(), reason="needs root, network namespaces and overlays")
+LABEL = "app.kubernetes.io/name=bertline"
 CLAIMS = {"bertline-data": "data", "bertline-results": "results", "bertline-project": "project"}
 
 
@@ -63,6 +64,7 @@ def cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[Kubelet]:
         yield made
     finally:
         plane.kubectl("delete", "jobs", "--all", "--wait=false")
+        plane.kubectl("delete", "services,networkpolicies", "--selector", LABEL, "--wait=false")
         made.stop()
         for pod in plane.pods():
             plane.call("DELETE", f"namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
@@ -318,7 +320,7 @@ def test_the_graph_trains_on_two_pods_through_the_profile_survives_an_eviction_a
     assert all("completionTime" in job["status"] for job in jobs(plane))
 
     def belongs_to_no_job() -> set[str]:
-        listed = plane.kubectl("get", "services,networkpolicies", "-l", "app.kubernetes.io/name=bertline", "-o", "json")
+        listed = plane.kubectl("get", "services,networkpolicies", "--selector", LABEL, "-o", "json")
         names = {one["metadata"]["name"] for one in json.loads(listed)["items"]}
         return names - {job["metadata"]["name"] for job in jobs(plane)}
 
