@@ -6,20 +6,8 @@ examples:
   python workflow/scripts/compare_samples.py hdf5/*_training_*.hdf5
 """
 
-from pathlib import Path
-
 from bertline.command_line import run_command
 from bertline.encoding.statistics import compare_samples
 
-
-def compare(files: list[Path]) -> None:
-    """Compare files.
-
-    Args:
-        files: files of samples, in any layout.
-    """
-    print(compare_samples(files))
-
-
 if __name__ == "__main__":
-    run_command(compare, __doc__)
+    run_command(compare_samples, __doc__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,11 @@ from bertline.encoding.ranges import offsets_of
 SPECIAL_TOKENS = 2  # [CLS] and the last [SEP]; another [SEP] with a second segment
 
 
-def compare_samples(files: Sequence[Path]) -> str:
+def compare_samples(files: list[Path]) -> str:
     """Return a table with a row for each folder of files: padding, random second segments, masks.
 
     Args:
-        files: native, NVIDIA's or gpauloski's.
+        files: files of samples, in any layout.
 
     Raises BertlineError for a file of another kind.
     """
