@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter, Token
 
@@ -20,6 +20,8 @@ def _read_recipe(_: Any, path: tuple[Token, ...]) -> Recipe:
 
 
 Parameter(converter=_read_recipe, n_tokens=1, accepts_keys=False)(Recipe)
+
+Settings = Annotated[Sequence[str], Parameter(name="--set")]  # replaced settings of a configuration, PATH=VALUE
 
 
 def command_line(command: Callable[..., object], text: str | None) -> App:

@@ -224,7 +224,7 @@ def test_a_checkpoint_whose_vocabulary_is_not_the_tokenizer_s_is_one_line() -> N
 def inputs_of(plan: Plan) -> list[list[str]]:
     functions = (job_inputs.data_of_finetuning, job_inputs.weights_of_finetuning)
     found = [function(plan, key) for key in plan.finetunings for function in functions]
-    found += [[job_inputs.tokenizer_of_finetuning(plan, key)] for key in plan.finetunings]
+    found += [[job_inputs.tokenizer_of(plan, key)] for key in plan.finetunings]
     return [job_inputs.made(plan, files) for files in found]
 
 
@@ -268,10 +268,10 @@ def test_weights_of_the_hub_need_nothing_here_before_they_are_fetched() -> None:
     entry = only_finetuning(plan)
     assert entry["initial_weights"]["directory"] == entry["model"]["directory"] == entry["tokenizer"] == HUB_FOLDER
     assert job_inputs.weights_of_finetuning(plan, entry["fingerprint"]) == [HUB_FOLDER]
-    assert job_inputs.tokenizer_of_finetuning(plan, entry["fingerprint"]) == HUB_FOLDER
+    assert job_inputs.tokenizer_of(plan, entry["fingerprint"]) == HUB_FOLDER
     random = only_finetuning(plan, "random")
     assert job_inputs.weights_of_finetuning(plan, random["fingerprint"]) == []
-    assert job_inputs.tokenizer_of_finetuning(plan, random["fingerprint"]) == HUB_FOLDER
+    assert job_inputs.tokenizer_of(plan, random["fingerprint"]) == HUB_FOLDER
 
 
 def test_a_collection_is_planned_for_weights_that_are_not_here() -> None:

@@ -7,7 +7,7 @@ from bertline.finetuning.options import Options as FinetuningOptions
 rule tokenize_collection:
     input:
         source=ancient(made_of(inputs.source_of_collection, "collection")),
-        tokenizer=ancient(made_of(inputs.tokenizer_of_collection, "collection")),
+        tokenizer=ancient(made_of(inputs.tokenizer_of, "collection")),
     output:
         directory(paths.COLLECTION),
     log:
@@ -23,7 +23,7 @@ rule tokenize_collection:
         runtime=240,
     params:
         recipe=planned_recipe("collection"),
-        tokenizer=location_of(inputs.tokenizer_of_collection, "collection"),
+        tokenizer=location_of(inputs.tokenizer_of, "collection"),
     shell:
         run_script(
             "tokenize_collection.py --recipe {params.recipe:q} --tokenizer {params.tokenizer:q}"
@@ -34,7 +34,7 @@ rule tokenize_collection:
 rule finetune_task:
     input:
         data=ancient(made_of(inputs.data_of_finetuning, "finetuning")),
-        tokenizer=ancient(made_of(inputs.tokenizer_of_finetuning, "finetuning")),
+        tokenizer=ancient(made_of(inputs.tokenizer_of, "finetuning")),
         initial_weights=ancient(made_of(inputs.weights_of_finetuning, "finetuning")),
     output:
         scores=paths.FINETUNING_SCORES,
@@ -63,7 +63,7 @@ rule finetune_task:
     params:
         recipe=planned_recipe("finetuning"),
         folder=output_folder,
-        tokenizer=location_of(inputs.tokenizer_of_finetuning, "finetuning"),
+        tokenizer=location_of(inputs.tokenizer_of, "finetuning"),
         initial_weights=initial_weights_option(
             inputs.weights_of_finetuning, "finetuning"
         ),

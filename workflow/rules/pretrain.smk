@@ -51,7 +51,7 @@ rule export_phase:
     input:
         weights=ancient(paths.PHASE_WEIGHTS),
         recipe=ancient(paths.PHASE_RECIPE),
-        tokenizer=ancient(made_of(inputs.tokenizer_of_phase, "phase")),
+        tokenizer=ancient(made_of(inputs.tokenizer_of, "phase")),
     output:
         directory(paths.PHASE_EXPORT),
     log:
@@ -66,7 +66,7 @@ rule export_phase:
         runtime=30,
     params:
         folder=lambda wildcards, input: Path(input.weights).parent,
-        tokenizer=location_of(inputs.tokenizer_of_phase, "phase"),
+        tokenizer=location_of(inputs.tokenizer_of, "phase"),
     shell:
         run_script(
             "export.py --phase {params.folder:q} --tokenizer {params.tokenizer:q}"
@@ -77,7 +77,7 @@ rule export_phase:
 rule export_checkpoint:
     input:
         recipe=ancient(paths.PHASE_RECIPE),
-        tokenizer=ancient(made_of(inputs.tokenizer_of_phase, "phase")),
+        tokenizer=ancient(made_of(inputs.tokenizer_of, "phase")),
     output:
         directory(paths.CHECKPOINT_EXPORT),
     log:
@@ -92,7 +92,7 @@ rule export_checkpoint:
         runtime=30,
     params:
         folder=lambda wildcards, input: Path(input.recipe).parent,
-        tokenizer=location_of(inputs.tokenizer_of_phase, "phase"),
+        tokenizer=location_of(inputs.tokenizer_of, "phase"),
     shell:
         run_script(
             "export.py --phase {params.folder:q} --tokenizer {params.tokenizer:q}"

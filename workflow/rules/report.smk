@@ -122,7 +122,7 @@ rule write_report:
         metrics=ancient(expand(paths.PHASE_JOURNAL, phase=plan.phases)),
         trigrams=ancient(expand(paths.PHASE_TRIGRAM, phase=plan.phases)),
         scores=ancient(targets.scores(plan.finetunings)),
-        kept=ancient(targets.choices(plan)),
+        kept=ancient(targets.choices(plan.kept)),
     output:
         report(paths.REPORT_PAGE, category="Report", caption="../report/report.rst"),
     log:

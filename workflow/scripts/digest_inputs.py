@@ -6,19 +6,14 @@ example:
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from bertline.command_line import run_command
+from bertline.command_line import Settings, run_command
 from bertline.console import BertlineError
 from bertline.planning.corpora import REMEMBERED_DIGESTS
 from bertline.planning.resolve import plan_of_files
 
 
-def digest_inputs(
-    configfile: Sequence[str], *, settings: Annotated[Sequence[str], Parameter(name="--set")] = ()
-) -> None:
+def digest_inputs(configfile: Sequence[str], *, settings: Settings = ()) -> None:
     """Read the inputs of a configuration, and remember their checksums.
 
     Args:

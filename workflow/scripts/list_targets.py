@@ -5,12 +5,10 @@ example:
 """
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from cyclopts import Parameter
 from tabulate import tabulate
 
-from bertline.command_line import run_command
+from bertline.command_line import Settings, run_command
 from bertline.planning.names import names_of
 from bertline.planning.resolve import plan_of_files
 from bertline.planning.target_states import target_states
@@ -18,11 +16,7 @@ from bertline.planning.targets import STAGES
 
 
 def list_targets(
-    configfile: Sequence[str],
-    *,
-    settings: Annotated[Sequence[str], Parameter(name="--set")] = (),
-    run: str | None = None,
-    names: bool = False,
+    configfile: Sequence[str], *, settings: Settings = (), run: str | None = None, names: bool = False
 ) -> str:
     """List names and their state, and the stages.
 

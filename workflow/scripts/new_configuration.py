@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bertline.command_line import run_command
 from bertline.console import BertlineError
-from bertline.files import CHECKOUT, SCHEMA, Json, write_text
+from bertline.files import Json, write_text
 from bertline.planning.estimate import record_speed
 from bertline.planning.machine import this_machine
 from bertline.planning.new_configuration import make_configuration
@@ -70,8 +70,6 @@ def new_configuration(
         texts,
         output,
         machine,
-        schema=SCHEMA,
-        models=CHECKOUT / "config/models",
         seconds=seconds,
         language=language,
         encoding=encoding,

@@ -6,22 +6,15 @@ example:
 
 import shutil
 from collections.abc import Iterable, Sequence
-from typing import Annotated
 
-from cyclopts import Parameter
 from tabulate import tabulate
 
-from bertline.command_line import run_command
+from bertline.command_line import Settings, run_command
 from bertline.planning.pruning import Prunable, not_asked_for, prunable
 from bertline.planning.resolve import plan_of_files
 
 
-def prune(
-    configfile: Sequence[str],
-    *,
-    settings: Annotated[Sequence[str], Parameter(name="--set")] = (),
-    delete: bool = False,
-) -> None:
+def prune(configfile: Sequence[str], *, settings: Settings = (), delete: bool = False) -> None:
     """Show or delete files.
 
     Args:

@@ -5,12 +5,10 @@ example:
 """
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from cyclopts import Parameter
 from tabulate import tabulate
 
-from bertline.command_line import run_command
+from bertline.command_line import Settings, run_command
 from bertline.files import CHECKOUT
 from bertline.planning.estimate import estimates
 from bertline.planning.expected import finetuning_estimates
@@ -21,12 +19,7 @@ from bertline.settings.site import read_site
 HEADERS = ["still to do", "jobs", "core-hours", "node-hours", "disk", "estimated by"]
 
 
-def show_plan(
-    configfile: Sequence[str],
-    *,
-    settings: Annotated[Sequence[str], Parameter(name="--set")] = (),
-    site: str | None = None,
-) -> None:
+def show_plan(configfile: Sequence[str], *, settings: Settings = (), site: str | None = None) -> None:
     """Show the plan of a configuration.
 
     Args:

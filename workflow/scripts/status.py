@@ -7,22 +7,18 @@ example:
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated
 
-from cyclopts import Parameter
 from tabulate import tabulate
 
 from bertline.cluster import slurm
-from bertline.command_line import run_command
+from bertline.command_line import Settings, run_command
 from bertline.planning.progress import PhaseStatus, overview, phase_statuses
 from bertline.planning.resolve import plan_of_files
 
 HEADERS = ["run", "what", "state", "step", "steps/s", "time left", "last checkpoint", "where"]
 
 
-def print_status(
-    configfile: Sequence[str], *, settings: Annotated[Sequence[str], Parameter(name="--set")] = ()
-) -> None:
+def print_status(configfile: Sequence[str], *, settings: Settings = ()) -> None:
     """Print the progress of the runs of a configuration.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertline.command_line import run_command
+from bertline.command_line import Settings, run_command
 from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.fingerprint import fingerprint
@@ -42,7 +42,7 @@ def sweep(
     seconds: float = 3.0,
     options: str = "",
     uri: str | None = None,
-    settings: Annotated[Sequence[str], Parameter(name="--set")] = (),
+    settings: Settings = (),
 ) -> None:
     """Time steps on random tokens, with random weights: no data is needed.
 

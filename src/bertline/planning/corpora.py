@@ -129,8 +129,7 @@ def _dump_files(name: str, corpus: Json, problems: list[str]) -> tuple[list[str]
         f"part-{index:05d}": {"file": str(file), "size": file.stat().st_size, "multistream": is_multistream(file)}
         for index, file in enumerate(files)
     }
-    of_files = digests(files)
-    return [of_files[str(file)] for file in files], {"parts": listed}
+    return list(digests(files).values()), {"parts": listed}
 
 
 def _files_to_download(name: str, urls: list[Json], downloads: dict[str, Json]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,10 +65,9 @@ class ExpectedTimes:
     def _expected(self, rule: str, key: str, likeness: str) -> float | None:
         kind = f"{rule} {likeness}"
         if kind not in self._seconds:
-            try:
+            self._seconds[kind] = None
+            with suppress(*DAMAGE):
                 self._seconds[kind] = self._expect(rule, key, likeness)
-            except DAMAGE:
-                self._seconds[kind] = None
         return self._seconds[kind]
 
     def _work_of(self, phase: str) -> str:
@@ -106,10 +106,9 @@ class ExpectedTimes:
     def _likeness(self, key: str) -> str:
         """Return a fingerprint of what decides how long jobs for a key take; the key itself if that is unknown."""
         if key not in self._likenesses:
-            try:
+            self._likenesses[key] = None
+            with suppress(*DAMAGE):
                 self._likenesses[key] = self._describe(self._recipe(key))
-            except DAMAGE:
-                self._likenesses[key] = None
         return self._likenesses[key] or key
 
     def _recipe(self, key: str) -> Json:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertline.files import Json
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import model_folder
-from bertline.planning.targets import of_runs, scores
+from bertline.planning.targets import choices, of_runs, scores
 from bertline.results import paths
 
 
@@ -28,9 +27,10 @@ def card_of_phase(plan: Plan, phase: str) -> str:
     return plan.dataset_file(plan.phases[phase]["dataset"], paths.CARD)
 
 
-def tokenizer_of_phase(plan: Plan, phase: str) -> str:
-    """Return the tokenizer of a phase's dataset."""
-    return plan.dataset_file(plan.phases[phase]["dataset"], paths.TOKENIZER)
+def tokenizer_of(plan: Plan, key: str) -> str:
+    """Return the tokenizer of a phase, a fine-tuning or a collection: of its dataset, or of external weights."""
+    entry = plan.phases.get(key) or plan.finetunings.get(key) or plan.collections[key]
+    return entry["tokenizer"] if "tokenizer" in entry else plan.dataset_file(entry["dataset"], paths.TOKENIZER)
 
 
 def weights_before_phase(plan: Plan, phase: str) -> list[str]:
@@ -48,23 +48,9 @@ def data_of_finetuning(plan: Plan, finetuning: str) -> list[str]:
     return list(plan.finetunings[finetuning]["data"].values())
 
 
-def tokenizer_of_finetuning(plan: Plan, finetuning: str) -> str:
-    """Return the tokenizer of the dataset, or of external weights."""
-    return _tokenizer(plan, plan.finetunings[finetuning])
-
-
-def _tokenizer(plan: Plan, entry: Json) -> str:
-    return entry["tokenizer"] if "tokenizer" in entry else plan.dataset_file(entry["dataset"], paths.TOKENIZER)
-
-
 def source_of_collection(plan: Plan, collection: str) -> str:
     """Return the file with a collection's passages."""
     return str(plan.collections[collection]["source"])
-
-
-def tokenizer_of_collection(plan: Plan, collection: str) -> str:
-    """Return the tokenizer of a collection: of a dataset, or of external weights."""
-    return _tokenizer(plan, plan.collections[collection])
 
 
 def weights_of_finetuning(plan: Plan, finetuning: str) -> list[str]:
@@ -126,10 +112,9 @@ def models_of_run(plan: Plan, run: str) -> list[str]:
     """List the final model of a run, if it pretrains one, and the choices of its fine-tuned models."""
     entry = plan.runs[run]
     final = [paths.PHASE_EXPORT.format(phase=entry["last_phase"])] if entry["phases"] else []
-    return final + [paths.KEPT_CHOICE.format(kept=key) for key in entry["kept"].values()]
+    return final + choices(entry["kept"].values())
 
 
 def tracked_pretraining(plan: Plan, run: str) -> list[str]:
     """Return the marker that a run's pretraining is in MLflow; none for a run that fine-tunes external weights."""
-    trained = {name: entry for name, entry in plan.trained_runs.items() if name == run}
-    return of_runs(paths.TRACKED_PRETRAINING, trained)
+    return of_runs(paths.TRACKED_PRETRAINING, {run: plan.runs[run]} if run in plan.trained_runs else {})

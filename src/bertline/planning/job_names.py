@@ -47,19 +47,8 @@ def job_progress(plan: Plan, rule: str, wildcards: Mapping[str, str]) -> tuple[s
 
 def _readable(plan: Plan, wildcard: str, value: str) -> str:
     """Return the name that the configuration has for a wildcard's value; the value itself if it has none."""
-    if wildcard in IN_RUNS:
-        return _in_runs(plan, IN_RUNS[wildcard], value) or value
-    if wildcard == "dataset" and value in plan.datasets:
-        return str(plan.datasets[value]["name"])
-    if wildcard == "corpus" and value in plan.corpora:
-        return str(plan.corpora[value]["name"])
-    return value
-
-
-def _in_runs(plan: Plan, kind: str, fingerprint: str) -> str | None:
-    """Return `run/name` of the first run whose part of this kind has the fingerprint."""
-    for run, parts in plan.runs.items():
-        for name, key in parts[kind].items():
-            if key == fingerprint:
-                return f"{run}/{name}"
-    return None
+    if kind := IN_RUNS.get(wildcard):
+        named = ((run, name, key) for run, parts in plan.runs.items() for name, key in parts[kind].items())
+        return next((f"{run}/{name}" for run, name, key in named if key == value), value)
+    entries = {"dataset": plan.datasets, "corpus": plan.corpora}.get(wildcard, {})
+    return str(entries[value]["name"]) if value in entries else value

@@ -11,7 +11,7 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.corpus.sources import files_of, parts_of
 from bertline.files import Json
-from bertline.planning import targets
+from bertline.planning import inputs, targets
 from bertline.planning.links import links_of
 from bertline.planning.plan import Plan
 from bertline.results import paths
@@ -44,10 +44,8 @@ def names_of(plan: Plan) -> dict[str, list[str]]:
 
 
 def _files_of_run(plan: Plan, run: Json) -> list[str]:
-    export = [paths.PHASE_EXPORT.format(phase=run["last_phase"])] if run["phases"] else []
-    skipped = [paths.SKIPPED_TASK.format(run=run["name"], task=task) for task in run["skipped"]]
-    choices = [paths.KEPT_CHOICE.format(kept=key) for key in run["kept"].values()]
-    return [*export, *targets.scores(run["finetunings"].values()), *choices, *skipped, _record(run)]
+    made = [*inputs.models_of_run(plan, run["name"]), *inputs.scores_of_run(plan, run["name"])]
+    return [*made, *(paths.SKIPPED_TASK.format(run=run["name"], task=task) for task in run["skipped"]), _record(run)]
 
 
 def _record(run: Json) -> str:

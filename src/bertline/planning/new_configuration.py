@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from bertline.console import BertlineError
 from bertline.encoding.measure import characters_per_token
-from bertline.files import Json
+from bertline.files import SCHEMA, Json
 from bertline.planning.machine import Machine
 from bertline.planning.own_table import describe_table
 from bertline.planning.own_text import MIN_DOCUMENTS, look_at
 from bertline.planning.proposal import Amount, Network, default_seconds, propose, vocabulary_size
 from bertline.planning.proposal_file import EPOCHS_OF_TABLE, SEEDS_OF_TABLE, configuration, summary, tokenizer_settings
-from bertline.planning.resolve import make_plan
-from bertline.settings.configuration import load_schema, read_yaml
+from bertline.planning.resolve import plan_of_files
+from bertline.settings.configuration import load_schema
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +47,6 @@ def make_configuration(
     output: Path,
     machine: Machine,
     *,
-    schema: Path,
-    models: Path,
     seconds: float | None,
     language: str | None,
     encoding: str,
@@ -60,7 +58,6 @@ def make_configuration(
 
     Args:
         output: where the configuration is going to be; its name is that of the run.
-        schema, models: the configuration's schema, and the folder of networks that it can name.
         seconds: from the text to the report; None for a time in proportion to the text.
         language, encoding, column: of the texts, see `look_at`.
         table: rows to fine-tune on: none, one file, or one for training and one for scores.
@@ -72,7 +69,7 @@ def make_configuration(
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", output.stem).lstrip("_.-") or "mine"
     if language is not None and not re.fullmatch("[a-z]{2,3}", language):
         raise BertlineError(f"LANGUAGE={language}: give a code of two or three letters, such as de")
-    found = look_at(texts, load_schema(schema), encoding=encoding, language=language, column=column)
+    found = look_at(texts, load_schema(SCHEMA), encoding=encoding, language=language, column=column)
     if found.characters < MIN_CHARACTERS:
         raise BertlineError(
             f"{', '.join(texts)}: {found.characters:,} characters are too few to learn from ({MIN_CHARACTERS:,} or "
@@ -113,7 +110,7 @@ def make_configuration(
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder, "draft.yaml")
         draft.write_text(content, encoding="utf-8")
-        plan = make_plan(read_yaml(draft), schema, models)
+        plan = plan_of_files([draft])
     if plan.problems:
         raise BertlineError(plan.problems[0])
     return NewConfiguration(content, summary(found, chosen, machine), found.not_read, slowdown)

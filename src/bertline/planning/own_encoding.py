@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from bertline.console import BertlineError
 from bertline.corpus.encodings import (
@@ -55,18 +56,13 @@ def is_in_one_encoding(file: Path) -> bool:
 
     The members of an archive have an encoding each. Web pages may declare theirs, and other tables are in UTF-8.
     """
-    name = name_without_compression(file.name)
-    is_other = file.name.endswith(ARCHIVES) or is_web_page(file.name) or (is_table(file) and not name.endswith(".csv"))
-    return not is_other
+    is_in_utf8 = is_table(file) and not name_without_compression(file.name).endswith(".csv")
+    return not (file.name.endswith(ARCHIVES) or is_web_page(file.name) or is_in_utf8)
 
 
 def encoding_of(file: Path, encodings: Sequence[str]) -> str:
     """Return the first of the encodings that decodes all of a file. Raises WrongEncoding if none does."""
-    with (
-        as_damage_error(str(file)),
-        open_unpacked(file, Allowance(file, UNPACK_RATIO)) as stream,
-        first_that_decodes(stream, str(file), encodings) as (_, encoding),
-    ):
+    with opened(file) as stream, first_that_decodes(stream, str(file), encodings) as (_, encoding):
         return encoding
 
 
@@ -147,7 +143,7 @@ def _with(other: str, encodings: Sequence[str]) -> list[str]:
 def _around(file: Path, offset: int) -> tuple[bytes, int]:
     """Return the bytes around one of a file, and its place among them."""
     start = max(0, offset - CONTEXT)
-    with as_damage_error(str(file)), open_unpacked(file, Allowance(file, UNPACK_RATIO)) as stream:
+    with opened(file) as stream:
         left = start
         if stream.seekable():
             left -= stream.seek(start)
@@ -166,5 +162,12 @@ def _advice_for_nul(begins: bytes) -> str:
 
 
 def _beginning(file: Path) -> bytes:
-    with as_damage_error(str(file)), open_unpacked(file, Allowance(file, UNPACK_RATIO)) as stream:
+    with opened(file) as stream:
         return stream.read(BEGINNING)
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[BinaryIO]:
+    """Yield a stream of a file's content, unpacked. Raises BertlineError for a damaged file."""
+    with as_damage_error(str(file)), open_unpacked(file, Allowance(file, UNPACK_RATIO)) as stream:
+        yield stream

@@ -6,11 +6,10 @@ import glob
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from bertline.console import BertlineError
 from bertline.corpus import text_files
@@ -30,25 +29,30 @@ from bertline.corpus.unpacking import (
     is_web_page,
     members,
     name_without_compression,
-    open_unpacked,
 )
 from bertline.files import Json, check_is_utf8
 from bertline.planning.corpora import find_files
-from bertline.planning.own_encoding import refuse_nul
+from bertline.planning.own_encoding import opened, refuse_nul
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
-WET_SUFFIXES = (".warc.wet", ".warc.wet.gz")
 ROWS_TO_JUDGE, TABLES_TO_JUDGE = 50, 9
 # Columns that hold the text, in this order of preference; of a table without any, the longest one.
 TEXT_COLUMNS = ("text", "content", "body", "document", "article", "sentence")
 
 
 class _Kind(NamedTuple):
-    """A kind of files: the corpus's name and source, and the settings they need."""
+    """A kind of files: the corpus's name and source."""
 
     name: str
     source: str
-    settings: tuple[tuple[str, str], ...] = ()
+
+
+# Suffixes of kinds whose compression is a part of the suffix.
+WHOLE_SUFFIXES = {
+    _Kind("wiki", "wikimedia"): DUMP_FILES,
+    _Kind("web", "warc"): (".warc.wet", ".warc.wet.gz"),
+    _Kind("archives", "files"): ARCHIVES,
+}
 
 
 @dataclass
@@ -86,9 +90,7 @@ def corpora_of(given: Sequence[str]) -> tuple[list[Corpus], dict[str, int]]:
                 others[suffix or "without a suffix"] += 1
                 continue
             pattern = f"{glob.escape(path.as_posix())}/**/*{suffix}" if path.is_dir() else glob.escape(file.as_posix())
-            corpus = by_kind.setdefault(
-                kind, Corpus(kind.name, {"source": kind.source, "paths": [], **dict(kind.settings)}, [])
-            )
+            corpus = by_kind.setdefault(kind, Corpus(kind.name, {"source": kind.source, "paths": []}, []))
             if pattern not in corpus.settings["paths"]:
                 corpus.settings["paths"].append(pattern)
             corpus.files.append(file)
@@ -115,33 +117,21 @@ def _files_in(path: Path) -> Iterator[Path]:
 def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
     """Return the kind of a file, and the suffix by which a pattern finds its like; None for a file that is not text."""
     name = file.name
-    if suffix := next((suffix for suffix in DUMP_FILES if name.endswith(suffix)), None):
-        return _Kind("wiki", "wikimedia"), suffix
-    if suffix := next((suffix for suffix in WET_SUFFIXES if name.endswith(suffix)), None):
-        return _Kind("web", "warc"), suffix
+    for kind, suffixes in WHOLE_SUFFIXES.items():
+        if suffix := next(filter(name.endswith, suffixes), None):
+            return kind, suffix
     inner = name_without_compression(name)
     compression = name.removeprefix(inner)
-    if suffix := next((suffix for suffix in ARCHIVES if name.endswith(suffix)), None):
-        return _Kind("archives", "files"), suffix
     if inner.lower().endswith(TEXT_SUFFIXES):  # .TXT, from Windows; for other kinds the reader needs the exact suffix
         return _Kind("texts", "files"), Path(inner).suffix + compression
-    for kind, suffixes in (("pages", WEB_PAGES), ("tables", TABLES)):
-        if suffix := next((suffix for suffix in suffixes if inner.endswith(suffix)), None):
-            return _Kind(kind, "files"), suffix + compression
-    if alone and b"\0" not in _beginning(file):
-        return _Kind("texts", "files"), ""
+    for corpus, suffixes in (("pages", WEB_PAGES), ("tables", TABLES)):
+        if suffix := next(filter(inner.endswith, suffixes), None):
+            return _Kind(corpus, "files"), suffix + compression
+    if alone:
+        with opened(file) as stream:
+            if b"\0" not in stream.read(4096):
+                return _Kind("texts", "files"), ""
     return None, Path(inner).suffix
-
-
-def _beginning(file: Path) -> bytes:
-    with _opened(file) as stream:
-        return stream.read(4096)
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[BinaryIO]:
-    with as_damage_error(str(file)), open_unpacked(file, Allowance(file, UNPACK_RATIO)) as stream:
-        yield stream
 
 
 def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
@@ -196,7 +186,7 @@ def _column_of(file: Path, encoding: Encodings, column: str | None) -> tuple[str
 def _first_lines(file: Path, encoding: Encodings) -> list[str]:
     """Return the first lines of a text, or of an archive's first text."""
     if not file.name.endswith(ARCHIVES):
-        with _opened(file) as stream:
+        with opened(file) as stream:
             return list(islice(decoded_lines(stream, str(file), encoding), LINES_TO_JUDGE))
     with as_damage_error(str(file)):
         allowance, skipped = Allowance(file, UNPACK_RATIO), Counter[str]()
@@ -215,7 +205,7 @@ def _columns_of(file: Path, encoding: Encodings) -> tuple[list[str], dict[str, f
     if name.endswith((".parquet", ".arrow")):
         rows = first_rows(file, ROWS_TO_JUDGE, Allowance(file, UNPACK_RATIO))
     else:
-        with _opened(file) as stream:
+        with opened(file) as stream:
             if name.endswith(".csv"):
                 cells = [row for _, row in islice(csv_cells(stream, file, encoding), ROWS_TO_JUDGE)]
                 rows = [dict(zip(cells[0], row, strict=False)) for row in cells[1:]]

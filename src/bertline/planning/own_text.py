@@ -116,7 +116,6 @@ def look_at(
             "the text into files, or put empty lines between its parts"
         )
     characters = sum(corpus.of_all(corpus.characters_read) for corpus in corpora)
-    text_bytes = sum(corpus.of_all(corpus.bytes_of_text_read) for corpus in corpora)
     # Of no corpus more can be kept than was read.
     with_text = [corpus for corpus in corpora if corpus.characters_read]
     in_each = {corpus.name: corpus.of_all(corpus.characters_read) for corpus in with_text}
@@ -136,7 +135,7 @@ def look_at(
         corpora=corpora,
         documents=documents,
         characters=characters,
-        bytes=text_bytes,
+        bytes=sum(corpus.of_all(corpus.bytes_of_text_read) for corpus in corpora),
         words=round(len(joined.split()) / len(joined) * characters),
         language=found,
         share=share,

@@ -23,7 +23,8 @@ def add_phase(
 
     Raises BertlineError for settings that are incompatible with each other, the model or the dataset.
     """
-    _check_phase(plan, f"{where}.phases.{phase}", model, settings, plan.datasets[dataset])
+    semantic = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
+    _check_phase(plan, f"{where}.phases.{phase}", model, settings, semantic, plan.datasets[dataset])
     _check_corpus_weights(plan, f"{where}.phases.{phase}.corpus_weights", dataset, settings)
     initial: Json | None = {"phase": before[-1]} if before else None
     given = settings.get("initial_weights")
@@ -33,7 +34,6 @@ def add_phase(
         key = f"{where.removeprefix('configuration: ')}.phases.{phase}.initial_weights"
         key, source = (f"{key}.directory", given["directory"]) if "directory" in given else (key, given)
         initial = external_weights(plan, key, source)
-    semantic = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     semantic.pop("initial_weights", None)
     if initial is None or "directory" in initial:  # only a phase has something to carry over
         semantic.pop("carry_over", None)
@@ -84,11 +84,10 @@ def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> st
     return str(other)
 
 
-def _check_phase(plan: Plan, where: str, model: Json, settings: Json, dataset: Json) -> None:
+def _check_phase(plan: Plan, where: str, model: Json, settings: Json, chosen: Json, dataset: Json) -> None:
     encoded = plan.config["sequence_lengths"]
     check_allowed(f"{where}.sequence_length", settings["sequence_length"], encoded, "sequence_lengths")
     check_length(model, settings["sequence_length"], f"{where}.sequence_length")
-    chosen = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     check_used(chosen, settings, definition(plan.schema, "phase"), where)
     if dataset.get("static_masks") and "masking" in chosen:
         raise BertlineError(

@@ -64,7 +64,6 @@ class PhaseStatus:
 
     run: str
     phase: str
-    fingerprint: str
     state: str  # finished, trains, stopped, to be trained
     step: int
     steps: int
@@ -100,7 +99,6 @@ def _status(run: str, phase: str, key: str, steps: int) -> PhaseStatus:
     return PhaseStatus(
         run=run,
         phase=phase,
-        fingerprint=key,
         state="finished" if finished else "trains" if owner else waiting,
         step=steps if finished else points[-1].step if points else 0,
         steps=steps,

@@ -35,10 +35,8 @@ def sentence_settings(language: str) -> tuple[Json, str]:
     if language in NO_SPACES:
         return {"sentences": "unicode"}, "by the marks of all scripts: there are no spaces to split at"
     if language in SENTENCEX:
-        return {
-            "sentences": "sentencex",
-            "sentence_language": language,
-        }, "rules for the language: Punkt mistakes ends of verbs for abbreviations"
+        settings = {"sentences": "sentencex", "sentence_language": language}
+        return settings, "rules for the language: Punkt mistakes ends of verbs for abbreviations"
     return {"sentences": "punkt"}, "learns the abbreviations of your text"
 
 
@@ -122,8 +120,7 @@ def phase_settings(network: Network, length: int, sequences: int, precision: str
 
 def summary(text: OwnText, proposal: Proposal, machine: Machine) -> list[str]:
     """Return lines about what was found, and what fits the machine and the time."""
-    has_words = text.language not in NO_SPACES
-    amount = f"{text.words:,} words" if has_words else f"{text.characters:,} characters"
+    amount = f"{text.characters:,} characters" if text.language in NO_SPACES else f"{text.words:,} words"
     found = f"{text.bytes / 1e6:,.1f} MB, {text.documents:,} documents, about {amount}"
     training = duration(sum(phase.seconds for phase in proposal.phases))
     lines = [

@@ -29,17 +29,9 @@ from bertline.tasks.registry import TASKS
 CHECKPOINT = re.compile(r"results/runs/([^/]+)/([^/@]+)@step-(\d+)")
 # Entries of results/runs/{run}/ other than the phases.
 RESERVED_NAMES = {
-    "dataset",
-    "corpora",
-    "export",
-    "report",
-    "submission",
-    "table",
-    "ranking",
-    "model-card.md",
-    paths.RUN_RECORD,
+    *("dataset", "corpora", "export", "report", "submission", "table", "ranking", "model-card.md", paths.RUN_RECORD),
+    *(task.family or name for name, task in TASKS.items()),
 }
-RESERVED_NAMES |= {task.family or name for name, task in TASKS.items()}
 
 
 def plan_of_files(configfiles: Sequence[Path | str], settings: Iterable[str] = ()) -> Plan:
@@ -145,7 +137,6 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
         before = list(phases.values())[-1:]
         phases[phase] = add_phase(plan, where, run, dataset, model, phase, settings, before)
     last = list(phases.values())[-1]
-    plan.runs[name] = {"name": name, "dataset": dataset, "phases": phases, "last_phase": last, "config": run}
     start = Start(
         initial={"phase": last},
         # Random weights still depend on the dataset: its tokenizer reads the task's text.
@@ -153,7 +144,7 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
         model=model,
         network=model,
     )
-    _add_tasks(plan, name, start)
+    _add_entry(plan, {"name": name, "dataset": dataset, "phases": phases, "last_phase": last, "config": run}, start)
 
 
 def _add_external_run(plan: Plan, name: str, run: Json) -> None:
@@ -166,8 +157,7 @@ def _add_external_run(plan: Plan, name: str, run: Json) -> None:
         network=read_network(Path(initial["directory"], paths.CONFIG)),
         tokenizer=external_tokenizer(plan, key, initial["directory"]),
     )
-    plan.runs[name] = {"name": name, "dataset": None, "phases": {}, "config": run}
-    _add_tasks(plan, name, start)
+    _add_entry(plan, {"name": name, "dataset": None, "phases": {}, "config": run}, start)
 
 
 def _add_checkpoint_run(plan: Plan, name: str, run: Json) -> None:
@@ -193,14 +183,13 @@ def _add_checkpoint_run(plan: Plan, name: str, run: Json) -> None:
             "one of them"
         )
     dataset = trained[other]["dataset"]
-    plan.runs[name] = {"name": name, "dataset": dataset, "phases": {}, "config": run}
     start = Start(
         initial={"phase": fingerprint_of_phase, "step": int(step)},
         random={"model": entry["model"], "dataset": dataset},
         model=entry["model"],
         network=entry["model"],
     )
-    _add_tasks(plan, name, start)
+    _add_entry(plan, {"name": name, "dataset": dataset, "phases": {}, "config": run}, start)
 
 
 def _checkpoint_of(run: Json) -> re.Match[str] | None:
@@ -209,16 +198,17 @@ def _checkpoint_of(run: Json) -> re.Match[str] | None:
     return CHECKPOINT.fullmatch(given) if isinstance(given, str) else None
 
 
-def _add_tasks(plan: Plan, name: str, start: Start) -> None:
-    run = plan.runs[name]
+def _add_entry(plan: Plan, run: Json, start: Start) -> None:
+    """Add the entry of a run to the plan, and the fine-tunings of its tasks."""
     run |= {"finetunings": {}, "kept": {}, "skipped": {}}
+    plan.runs[run["name"]] = run
     for task, settings in tasks_of(run["config"]["finetune"]):
         add_finetunings(plan, run, start, task, settings)
     # Without the description, which does not change the run.
     content = {part: run[part] for part in ("dataset", "phases", "finetunings")}
     if run["skipped"]:
         content["skipped"] = list(run["skipped"])
-    run["fingerprint"] = fingerprint({"run": name, "experiment": plan.config["experiment"], **content})
+    run["fingerprint"] = fingerprint({"run": run["name"], "experiment": plan.config["experiment"], **content})
 
 
 def _in_order_of_dependence(runs: Json) -> list[str]:

@@ -45,9 +45,8 @@ def recipe_of(plan: Plan, name: str) -> Json:
     if "directory" in model:
         model = read_object(Path(model["directory"], paths.CONFIG))
     model.setdefault("vocab_size", _vocab_size(plan, recipe["dataset"]) if recipe["dataset"] else 0)
-    if "task" in recipe:
-        return recipe | {"model": model, "initial_weights": None}
-    return recipe | {"model": model, "initial_weights": None, "settings": recipe["settings"] | ABSENT}
+    settings = recipe["settings"] if "task" in recipe else recipe["settings"] | ABSENT
+    return recipe | {"model": model, "initial_weights": None, "settings": settings}
 
 
 def _vocab_size(plan: Plan, dataset: str) -> int:

@@ -46,7 +46,7 @@ def finetuned(plan: Plan) -> list[str]:
     """
     skipped = [paths.SKIPPED_TASK.format(run=run, task=task) for run, task in plan.skipped]
     again = {str(model) for choice in plan.kept.values() for model in missing_models(choice)}
-    return [*scores(plan.finetunings), *choices(plan), *sorted(again), *skipped]
+    return [*scores(plan.finetunings), *choices(plan.kept), *sorted(again), *skipped]
 
 
 def dump_listings(plan: Plan) -> list[str]:
@@ -85,9 +85,9 @@ def scores(finetunings: Iterable[str]) -> list[str]:
     return [paths.FINETUNING_SCORES.format(finetuning=key) for key in finetunings]
 
 
-def choices(plan: Plan) -> list[str]:
-    """List the choices of the fine-tuned models that are kept."""
-    return [paths.KEPT_CHOICE.format(kept=key) for key in plan.kept]
+def choices(kept: Iterable[str]) -> list[str]:
+    """List the choices of the fine-tuned models that are kept, given by their fingerprints."""
+    return [paths.KEPT_CHOICE.format(kept=key) for key in kept]
 
 
 def predictions(plan: Plan, kind: str) -> list[str]:

@@ -60,16 +60,8 @@ def _missing(where: str, run: str, task: str) -> BertlineError:
 
 def _named_files(given: Json, where: str, with_tests: bool, digests: Digests) -> TaskData:
     data = TaskData()
-    if with_tests and "test" not in given:
-        raise BertlineError(f"configuration: {where}.test: missing, but predict_test asks for it")
-    for name in ("train", "dev", *(("test",) if with_tests else ())):
-        source = given[name]
-        if isinstance(source, dict):
-            folder = where.removeprefix("evaluation.").replace(".", "/", 1)
-            data.files[name] = _path_of_url(data, f"{folder}/{name}", source)
-            data.content[name] = source
-        else:
-            data.files[name], data.content[name] = source, digests(f"{where}.{name}", source)
+    for name in _sets_of(given, where, with_tests):
+        _add_file(data, where, name, given[name], digests)
     if "kind" in given:
         data.table = {key: value for key, value in given.items() if key not in ("train", "dev", "test")}
         data.content["table"] = data.table
@@ -83,27 +75,30 @@ def _ranking_data(rankings: Json, run: str, task: str, with_tests: bool, digests
     if name not in rankings:
         raise _missing(where, run, task)
     given = rankings[name]
-    if with_tests and "test" not in given:
-        raise BertlineError(f"configuration: {where}.test: missing, but predict_test asks for it")
     data = TaskData(table={"kind": "ranking", "relevance_level": given["relevance_level"], "metric": given["metric"]})
     data.content["table"] = data.table
     files = {"collection": given["collection"]}
-    for part in ("train", "dev", *(("test",) if with_tests else ())):
+    for part in _sets_of(given, where, with_tests):
         files |= {f"{part}_{kind}": source for kind, source in given[part].items()}
     for kind, source in files.items():
-        if isinstance(source, dict):
-            data.files[kind] = _path_of_url(data, f"ranking/{name}/{kind}", source)
-            data.content[kind] = source
-        else:
-            data.files[kind], data.content[kind] = source, digests(f"{where}.{kind.replace('_', '.')}", source)
+        _add_file(data, where, kind, source, digests)
     return data
 
 
-def _path_of_url(data: TaskData, folder: str, source: Json) -> str:
-    """Add the download of a file and return its path, in a folder of its own: several URLs may end with one name."""
-    path = _downloaded(source, f"{folder}/{source['url'].rsplit('/', 1)[1]}")
-    data.downloads[path] = source
-    return path
+def _sets_of(given: Json, where: str, with_tests: bool) -> list[str]:
+    if with_tests and "test" not in given:
+        raise BertlineError(f"configuration: {where}.test: missing, but predict_test asks for it")
+    return ["train", "dev", *(["test"] if with_tests else [])]
+
+
+def _add_file(data: TaskData, where: str, name: str, source: str | Json, digests: Digests) -> None:
+    """Add a file on disk, or one to download to a folder of its own: several URLs may end with one name."""
+    if isinstance(source, str):
+        data.files[name], data.content[name] = source, digests(f"{where}.{name.replace('_', '.')}", source)
+    else:
+        folder = where.removeprefix("evaluation.").replace(".", "/", 1)
+        data.files[name] = _downloaded(source, f"{folder}/{name}/{source['url'].rsplit('/', 1)[1]}")
+        data.content[name] = data.downloads[data.files[name]] = source
 
 
 def _downloaded(source: Json, file: str) -> str:

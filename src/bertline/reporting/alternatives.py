@@ -29,7 +29,6 @@ def of_held_out_losses(runs: Mapping[str, Sequence[Phase]]) -> str:
         f"{name} {values[-1]:.3f} after {places[-1].tokens:,.0f} tokens"
         for name, phases in runs.items()
         for places, values in [curve(phases, "held_out/mlm_loss")]
-        if values
     ]
     return f"Last held-out losses in nats: {'; '.join(ends)}."
 

@@ -104,8 +104,7 @@ def _losses(figure: Figure, training: tuple[list[Any], list[float]], held_out: t
     axes = figure.add_subplot()
     axes.plot(*training, color=BLUE, linewidth=1.1, label="training")
     axes.plot(*held_out, color=ORANGE, linewidth=1.6, marker="o", markersize=4, label="held out")
-    axes.set_xlim(left=0)
-    axes.set_ylabel("loss of masked tokens (nats)")
+    axes.set(xlim=(0, None), ylabel="loss of masked tokens (nats)")
     figure.legend(loc="outside upper left", ncols=2)
     return axes
 
@@ -135,27 +134,21 @@ def loss_over(phases: Sequence[Phase], axis: str) -> str:
 def held_out_losses(runs: Mapping[str, Sequence[Phase]]) -> str:
     """Draw held-out loss of masked tokens in nats by tokens seen, a line for each evaluated run; name -> phases."""
     lines = {name: curve(phases, "held_out/mlm_loss") for name, phases in runs.items()}
-    lines = {name: line for name, line in lines.items() if line[1]}
-    if not lines:
-        return ""
     with _drawing("held-out-losses", height=HEIGHT + 0.22 * len(lines)) as (figure, svg):
         axes = figure.add_subplot()
         for number, (name, (reached, values)) in enumerate(lines.items()):
             axes.plot([place.tokens for place in reached], values, label=name, linewidth=1.6, **_line(number))
-        axes.set_xlim(left=0)
-        axes.set_xlabel("tokens seen")
+        axes.set(xlim=(0, None), xlabel="tokens seen", ylabel="held-out loss (nats)")
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.set_ylabel("held-out loss (nats)")
         figure.legend(loc="outside upper left", ncols=1, fontsize=10)
     return svg.getvalue()
 
 
 def _line(number: int) -> dict[str, Any]:
     """Return one of twelve distinguishable line styles; strokes and markers distinguish them in black and white."""
-    strokes = ("-", "--", ":", "-.")
     return {
         "color": (BLUE, ORANGE, GREY)[number % 3],
-        "linestyle": strokes[number % 4],
+        "linestyle": ("-", "--", ":", "-.")[number % 4],
         "marker": ("o", "s", "^")[number % 3],
         "markersize": 4,
     }
@@ -171,10 +164,8 @@ def scores_by_step(lines: Mapping[str, Sequence[tuple[int, Spread]]]) -> str:
             below = [spread.median - min(spread.values) for spread in spreads]
             above = [max(spread.values) - spread.median for spread in spreads]
             axes.errorbar(steps, middle, [below, above], label=name, linewidth=1.6, capsize=3, **_line(number))
-        axes.set_xlim(left=0)
-        axes.set_xlabel("step of pretraining")
+        axes.set(xlim=(0, None), xlabel="step of pretraining", ylabel="score in percent")
         axes.xaxis.set_major_formatter(lambda value, _: f"{int(value):,}")
-        axes.set_ylabel("score in percent")
         figure.legend(loc="outside upper left", ncols=1, fontsize=10)
     return svg.getvalue()
 
@@ -191,11 +182,9 @@ def throughput(phases: Sequence[Phase]) -> str:
             reached, values = curve(phases, key)
             times = [unit * place.hours for place in reached]
             axes.plot(times, [factor * value for value in values], color=BLUE, linewidth=1.2)
-            axes.set_ylim(bottom=0)
-            axes.set_ylabel(label)
+            axes.set(ylim=(0, None), ylabel=label)
             axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-        drawn[-1].set_xlim(left=0)
-        drawn[-1].set_xlabel(label_of_axis)
+        drawn[-1].set(xlim=(0, None), xlabel=label_of_axis)
     return svg.getvalue()
 
 
@@ -205,8 +194,7 @@ def speed_by_micro_batch(sizes: Sequence[int], speeds: Sequence[float], gigabyte
         above, below = figure.subplots(2, 1, sharex=True)
         for axes, values, label in ((above, speeds, "sequences per second"), (below, gigabytes, "GB of a process")):
             axes.plot(sizes, values, color=BLUE, marker="o", markersize=4, linewidth=1.6)
-            axes.set_ylim(bottom=0)
-            axes.set_ylabel(label)
+            axes.set(ylim=(0, None), ylabel=label)
         below.set_xscale("log", base=2)
         below.set_xticks(sizes, list(map(str, sizes)))
         below.xaxis.set_minor_formatter(NullFormatter())
@@ -221,10 +209,7 @@ def speed_up(processes: Sequence[int], factors: Sequence[float]) -> str:
         ideal = [number / processes[0] for number in processes]
         axes.plot(processes, ideal, color=GREY, linestyle="--", linewidth=1.4, label="ideal")
         axes.plot(processes, factors, color=BLUE, marker="o", markersize=4, linewidth=1.6, label="measured")
-        axes.set_xticks(processes)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("processes")
-        axes.set_ylabel("speed-up")
+        axes.set(xticks=processes, ylim=(0, None), xlabel="processes", ylabel="speed-up")
         figure.legend(loc="outside upper left", ncols=2)
     return svg.getvalue()
 
@@ -240,9 +225,7 @@ def length_histogram(sequence_length: str, edges: Sequence[float], counts: Seque
     with _drawing(f"lengths-{sequence_length}", height=2.8) as (figure, svg):
         axes = figure.add_subplot()
         axes.stairs(counts, edges, fill=True, color=BLUE, alpha=0.85)
-        axes.set_xlabel(f"tokens in a sample (at most {sequence_length})")
-        axes.set_ylabel("samples")
-        axes.set_xlim(edges[0], edges[-1])
+        axes.set(xlabel=f"tokens in a sample (at most {sequence_length})", ylabel="samples", xlim=(edges[0], edges[-1]))
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     return svg.getvalue()
 
@@ -255,10 +238,7 @@ def document_lengths(histograms: Mapping[str, tuple[Sequence[float], Sequence[in
             shares = [100 * count / sum(counts) for count in counts]
             line = _line(number)
             axes.stairs(shares, edges, color=line["color"], linestyle=line["linestyle"], linewidth=1.5, label=name)
-        axes.set_xscale("log")
-        axes.set_xlabel("bytes in a document")
-        axes.set_ylabel("percent of the corpus")
-        axes.set_ylim(bottom=0)
+        axes.set(xscale="log", xlabel="bytes in a document", ylabel="percent of the corpus", ylim=(0, None))
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 3), numticks=8))
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.xaxis.set_minor_formatter(NullFormatter())

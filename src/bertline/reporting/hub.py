@@ -96,8 +96,7 @@ def describe_publication(publication: Publication, repository: str, *, public: b
     """Return a table of the files, sizes and revisions that `publish` sends, and where to."""
     rows = [["main", name, _megabytes([path])] for name, path in sorted(publication.files.items())]
     step_files = [path for name, path in publication.files.items() if name != CARD]
-    size = _megabytes(step_files)
-    rows += [[step, f"{len(step_files)} files", size] for step in publication.checkpoints]
+    rows += [[step, f"{len(step_files)} files", _megabytes(step_files)] for step in publication.checkpoints]
     lines = [
         f"To {without_credentials(HfApi().endpoint)}/{_checked(repository)}, {_visibility(not public)}:",
         "",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,11 @@ from bertline.reporting.scores import (
     without_published,
 )
 from bertline.results import describe, paths
-from bertline.results.curves import cost_of, phase_facts
+from bertline.results.curves import cost_of, curve, phase_facts
 from bertline.results.records import Phase, Record, chosen_on_dev, one_line_damage_of, read_record
+
+ToText = Callable[..., str]
+Figure = dict[str, Any]  # its title, and its SVG as an element
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
@@ -71,35 +75,21 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
         for title, rows in (("Differences", differing_settings(runs)), ("Results", outcomes(runs)))
         if rows
     ]
-    losses = figures.held_out_losses({run.name: run.phases for run in runs}) if len(runs) > 1 else ""
-    by_step = scores_by_step(runs)
-    if by_step:
+    comparisons = []
+    evaluated = {run.name: run.phases for run in runs if curve(run.phases, "held_out/mlm_loss")[1]}
+    if len(runs) > 1 and evaluated:
+        losses = figures.held_out_losses, alternatives.of_held_out_losses
+        comparisons.append(_figure(directory, "held-out-losses", "Held-out loss of all runs", *losses, evaluated))
+    if by_step := scores_by_step(runs):
         table = [
             (name, step, *(f"{value:.4f}" for value in (spread.median, min(spread.values), max(spread.values))))
             for name, points in by_step.items()
             for step, spread in points
         ]
         _write_table(directory / "tables", "scores-by-step", [("score", "step", "median", "worst", "best"), *table])
-    page = _page(
-        sections,
-        side_by_side=side_by_side,
-        losses=losses
-        and _write_figure(
-            directory / "figures",
-            "held-out-losses",
-            "Held-out loss of all runs",
-            losses,
-            alternatives.of_held_out_losses({run.name: run.phases for run in runs}),
-        ),
-        by_step=by_step
-        and _write_figure(
-            directory / "figures",
-            "scores-by-step",
-            "Scores by step of pretraining",
-            figures.scores_by_step(by_step),
-            alternatives.of_scores_by_step(by_step),
-        ),
-    )
+        scores = figures.scores_by_step, alternatives.of_scores_by_step
+        comparisons.append(_figure(directory, "scores-by-step", "Scores by step of pretraining", *scores, by_step))
+    page = _page(sections, side_by_side=side_by_side, comparisons=comparisons)
     incomplete = directory / "incomplete.html"
     if failures:
         write_text(incomplete, page)
@@ -150,9 +140,11 @@ def _told_apart(runs: Sequence[Record]) -> list[Record]:
     return [run if counts[run.name] == 1 else replace(run, name=f"{run.name}-{run.fingerprint[:6]}") for run in runs]
 
 
-def _write_figure(directory: Path, name: str, title: str, svg: str, alternative: str) -> dict[str, Any]:
-    write_text(directory / f"{name}.svg", svg)
-    inline = figures.inline(svg, f"{title}. {alternative}")
+def _figure(directory: Path, name: str, title: str, draw: ToText, describe: ToText, *args: Any, **more: Any) -> Figure:
+    """Draw to figures/`name`.svg, and return the figure for the page; both functions get the same arguments."""
+    svg = draw(*args, **more)
+    write_text(directory / "figures" / f"{name}.svg", svg)
+    inline = figures.inline(svg, f"{title}. {describe(*args, **more)}")
     return {"title": title, "svg": Markup(inline)}  # noqa: S704 - drawn by us from numbers
 
 
@@ -185,41 +177,30 @@ class _Section:
         self.kept = [(kept, f"{folder}/{kept.name}/model" if is_current else str(kept.folder)) for kept in run.kept]
         self.recipes = _recipes(run)
         self.environment = _environment(run)
+        drawn: tuple[ToText, ToText] = figures.loss_curve, alternatives.of_loss_curve
         self.loss_figures = [
-            self._figure(
-                f"loss-{phase.name}",
-                f"Loss of {phase.name} by step",
-                figures.loss_curve(phase),
-                alternatives.of_loss_curve(phase),
-            )
-            for phase in trained
+            self._figure(f"loss-{phase.name}", f"Loss of {phase.name} by step", *drawn, phase) for phase in trained
         ]
         self.cost = cost_of(run.phases)
         if trained:
+            drawn = figures.loss_over, alternatives.of_loss_over
             self.loss_figures += [
-                self._figure(
-                    f"loss-by-{axis}", title, figures.loss_over(trained, axis), alternatives.of_loss_over(trained, axis)
-                )
-                for axis, title in (("tokens", "Loss by tokens seen"), ("hours", "Loss by time of training"))
+                self._figure("loss-by-tokens", "Loss by tokens seen", *drawn, trained, "tokens"),
+                self._figure("loss-by-hours", "Loss by time of training", *drawn, trained, "hours"),
+                self._figure("throughput", "Speed over time", figures.throughput, alternatives.of_throughput, trained),
             ]
-            speed = figures.throughput(trained), alternatives.of_throughput(trained)
-            self.loss_figures.append(self._figure("throughput", "Speed over time", *speed))
         self.score_figure = None
         if self.rows:
-            scores = figures.score_dots(self.rows), alternatives.of_score_dots(self.rows)
-            self.score_figure = self._figure("scores", "Scores of every seed", *scores)
-        self.length_figures = [
-            self._figure(
-                f"lengths-{length}",
-                f"Lengths of the samples of at most {length} tokens",
-                figures.length_histogram(length, **section["length_histogram"]),
-                alternatives.of_length_histogram(**section["length_histogram"]),
-            )
-            for length, section in describe.by_length(run.dataset.card)
-        ]
+            drawn = figures.score_dots, alternatives.of_score_dots
+            self.score_figure = self._figure("scores", "Scores of every seed", *drawn, self.rows)
+        self.length_figures = []
+        for length, section in describe.by_length(run.dataset.card):
+            drawn = partial(figures.length_histogram, length), alternatives.of_length_histogram
+            title = f"Lengths of the samples of at most {length} tokens"
+            self.length_figures.append(self._figure(f"lengths-{length}", title, *drawn, **section["length_histogram"]))
         if lengths := data.document_lengths(run.dataset.card):
-            documents = figures.document_lengths(lengths), alternatives.of_document_lengths(lengths)
-            self.length_figures.append(self._figure("documents", "Lengths of the documents by corpus", *documents))
+            drawn = figures.document_lengths, alternatives.of_document_lengths
+            self.length_figures.append(self._figure("documents", "Lengths of the documents by corpus", *drawn, lengths))
         self._table("scores", _score_table(run))
         self._table("summary", _summary_table(self.rows))
         self._table("corpora", data.corpora_table(run.dataset.card))
@@ -230,8 +211,8 @@ class _Section:
         for phase in trained:
             self._table(phase.name, _curve_table(phase))
 
-    def _figure(self, name: str, title: str, svg: str, alternative: str) -> dict[str, Any]:
-        return _write_figure(self._directory / "figures" / self.run.name, name, title, svg, alternative)
+    def _figure(self, name: str, *figure: Any, **content: Any) -> Figure:
+        return _figure(self._directory, f"{self.run.name}/{name}", *figure, **content)
 
     def _table(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
         _write_table(self._directory / "tables" / self.run.name, name, rows)

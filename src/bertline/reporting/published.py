@@ -18,7 +18,7 @@ class Published(NamedTuple):
 
 SOURCE = "Devlin et al. 2018, arXiv 1810.04805: GLUE on the test sets, SQuAD on the development sets"
 
-_SCORES = {
+PUBLISHED_SCORES = {  # by group and score
     ("squad_v1", "exact_match"): Published(80.8, 84.1),
     ("squad_v1", "f1"): Published(88.5, 90.9),
     ("squad_v2", "exact_match"): Published(None, 78.7),
@@ -33,8 +33,3 @@ _SCORES = {
     ("glue/qnli", "accuracy"): Published(90.5, 92.7),
     ("glue/rte", "accuracy"): Published(66.4, 70.1),
 }
-
-
-def published_score(group: str, score: str) -> Published | None:
-    """Return the published counterpart of a score; None if there is none."""
-    return _SCORES.get((group, score))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertline.reporting.published import Published, published_score
+from bertline.reporting.published import PUBLISHED_SCORES, Published
 from bertline.results.describe import counted, is_official, number_of_dev_examples, score_title, task_title
 from bertline.results.records import Finetuning, Record, chosen_on_dev
 
@@ -131,7 +131,7 @@ def without_published(rows: Sequence[ScoreRow]) -> list[str]:
     }
     tasks: dict[bool | None, dict[str, None]] = {}
     for row in rows:
-        if published_score(row.group, row.score):
+        if (row.group, row.score) in PUBLISHED_SCORES:
             tasks.setdefault(row.official, {})[task_title(row.group)] = None
     return [
         f"No published scores are shown for {', '.join(tasks[official])}: {reason}."
@@ -183,7 +183,7 @@ def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -
         pretrained=Spread(tuple(pretrained)) if pretrained else None,
         random_weights={rate: Spread(tuple(values)) for rate, values in sorted(random_weights.items())},
         official=official,
-        published=published_score(group, score) if official else None,
+        published=PUBLISHED_SCORES.get((group, score)) if official else None,
         dev_examples=number_of_dev_examples(finished[0].result, score),
         baselines={name: float(value) for name, value in sorted(baselines.items()) if value is not None},
         p_values={

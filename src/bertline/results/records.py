@@ -253,9 +253,8 @@ def _read_dataset(entry: dict[str, Any] | None) -> EncodedDataset:
     if entry is None:
         return EncodedDataset("", Path(), {})
     card = Path(entry["path"], paths.CARD)
-    return EncodedDataset(
-        entry["fingerprint"], card.parent, read_object(card, "sequence_lengths") if card.exists() else {}
-    )
+    content = read_object(card, "sequence_lengths") if card.exists() else {}
+    return EncodedDataset(entry["fingerprint"], card.parent, content)
 
 
 def _read_phase(entry: dict[str, Any], dataset: Path) -> Phase:
@@ -308,7 +307,6 @@ def _read_training(entry: dict[str, Any], outputs: tuple[str, ...]) -> dict[str,
     path = Path(entry["path"])
     finished = paths.is_finished(path, outputs)
     recipe = path / (paths.RECIPE if finished else paths.STARTED_RECIPE)
-    journal = []
     if finished:
         journal = read_journal(path / paths.JOURNAL, complete=True)
     else:

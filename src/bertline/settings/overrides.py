@@ -130,9 +130,7 @@ def _replace(config: Json, path: str, value: str, schema: Json, root: Json, abov
     inner = properties.get(key, named if isinstance(named, dict) else {})
     if key == path:
         return config | {key: _parse(value, where, schema_of(inner, config.get(key), root))}
-    below = config.get(key)
-    if below is None:
-        below = {}
+    below = {} if config.get(key) is None else config[key]
     if not isinstance(below, dict):
         raise BertlineError(f"{where}: {'.'.join((*above, key))} is {below!r}, which has no keys; set it as a whole")
     return config | {key: _replace(below, path.removeprefix(f"{key}."), value, inner, root, (*above, key))}

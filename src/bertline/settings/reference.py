@@ -38,15 +38,12 @@ def describe_schema(schema: Json) -> str:
 
 def _forms(entry: Json) -> Iterator[Json]:
     """Yield the definition itself, or the forms between which it chooses by a condition."""
-    conditional = "if" in entry and any(
-        "properties" in entry[part] or "$ref" in entry[part] or "if" in entry[part] for part in ("then", "else")
-    )
-    if not conditional:
-        if entry:
-            yield entry
-        return
-    for part in ("then", "else"):
-        yield from _forms(entry[part])
+    forms = [entry["then"], entry["else"]] if "if" in entry else []
+    if any(form.keys() & {"properties", "$ref", "if"} for form in forms):
+        for form in forms:
+            yield from _forms(form)
+    elif entry:
+        yield entry
 
 
 def _table(entry: Json, root: Json) -> str:
