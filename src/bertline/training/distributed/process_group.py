@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -89,17 +90,16 @@ def join_group(threads: int) -> Group:
     rank, world_size, local_rank, local_world_size = _places()
     torch.set_num_threads(max(1, threads // local_world_size))
     store = connect(rank, world_size, one_node=local_world_size == world_size, timeout=TIMEOUT)
-    joined: dict[str, Any] = {"store": store, "rank": rank, "world_size": world_size, "timeout": TIMEOUT}
-    if not torch.cuda.is_available():
-        distributed.init_process_group("gloo", **joined)
-        device = torch.device("cpu")
-        check_members(world_size, device)
-        return Group(rank, world_size, device, local_world_size, store if world_size > 1 else None)
-    device = torch.device("cuda", local_rank % torch.cuda.device_count())
-    torch.cuda.set_device(device)
+    device, backend, device_id = torch.device("cpu"), "gloo", None
+    if torch.cuda.is_available():
+        device, backend = torch.device("cuda", local_rank % torch.cuda.device_count()), "nccl"
+        torch.cuda.set_device(device)
+        # With it, a rank connects and fails here, and a barrier, which has no tensor, need not guess the GPU.
+        device_id = device
     try:
-        # With device_id, a rank connects and fails here, and a barrier, which has no tensor, need not guess the GPU.
-        distributed.init_process_group("nccl", **joined, device_id=device)
+        distributed.init_process_group(
+            backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT, device_id=device_id
+        )
     except distributed.DistBackendError as error:
         if "Duplicate GPU" not in str(error):
             raise
@@ -134,6 +134,12 @@ def _refuse_environment(problem: str) -> NoReturn:
     raise BertlineError(
         f"the trainer reads torchrun's environment, where {problem}; start it through workflow/scripts/launch.py"
     )
+
+
+def broadcast_each(sent: Iterable[tuple[Tensor, int]], group: distributed.ProcessGroup | None = None) -> None:
+    """Broadcast tensors, each from a rank, all at once; `group` has some of the ranks, by default all."""
+    for one in [distributed.broadcast(tensor, src=rank, group=group, async_op=True) for tensor, rank in sent]:
+        one.wait()
 
 
 def describe(group: Group) -> str:
