@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -181,8 +182,6 @@ def _wait(group: Group) -> None:
 
 
 def _peak(group: Group) -> int:
-    import resource
-
     if group.device.type == "cuda":
         return group.all_reduce_max(torch.cuda.max_memory_reserved())
     return group.all_reduce_max(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
