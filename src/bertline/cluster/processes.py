@@ -101,9 +101,9 @@ def wait_for_all(
         if number != signal.SIGINT or interrupts == 1:
             _send(processes, stop_with or PASSED_ON[signal.Signals(number)])
         else:
-            # SIGKILL would leave the ranks of mpirun; on SIGTERM it kills them. So does a launcher on another host.
-            number_to_end = signal.SIGTERM if stop_with and interrupts == 2 else signal.SIGKILL
-            _send(processes, number_to_end, directly=interrupts > 2)
+            # SIGKILL would leave the ranks of mpirun; on SIGTERM it kills them. On other hosts the ranks end first.
+            end = signal.SIGTERM if stop_with and interrupts == 2 else signal.SIGKILL
+            _send(processes, end, directly=interrupts > 2)
         if number == signal.SIGINT and interrupts == 1:
             print_that_ctrl_c_saves()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -232,25 +233,22 @@ def _checkpoints(phase: Phase) -> list[Checkpoint]:
     """Return the checkpoints up to the last point of the journal: later points may be retracted."""
     folders = sorted((phase.path / paths.CHECKPOINTS).glob("step-*"))
     steps = {int(folder.name.removeprefix("step-")): folder.absolute() for folder in folders}
-    points: dict[int, list[Point]] = {step: [] for step in steps}
+    points: defaultdict[int, list[Point]] = defaultdict(list)
     for line in phase.journal:
-        if line.step in points:
+        if line.step in steps:
             points[line.step] += [Point(key, line.step, line.timestamp, value) for key, value in line.metrics.items()]
-    return [
-        Checkpoint(folder, step, tuple(points[step]))
-        for step, folder in steps.items()
-        if phase.journal and step <= phase.journal[-1].step
-    ]
+    last = phase.journal[-1].step if phase.journal else -1
+    return [Checkpoint(folder, step, tuple(points[step])) for step, folder in steps.items() if step <= last]
 
 
 def _medians(finetunings: list[Finetuning]) -> list[Point]:
-    groups: dict[str, list[float]] = {}
+    groups: defaultdict[str, list[float]] = defaultdict(list)
     for finetuning in finetunings:
         start = finetuning.start
         if start == "random" and finetuning.learning_rate is not None:
             start = f"random_{describe.number(finetuning.learning_rate)}"
         for score, value in finetuning.result["scores"].items():
-            groups.setdefault(f"{start}/{score}_median", []).append(value)
+            groups[f"{start}/{score}_median"].append(value)
     return [Point(key, 0, None, statistics.median(values)) for key, values in groups.items()]
 
 

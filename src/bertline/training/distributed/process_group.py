@@ -146,12 +146,12 @@ def describe(group: Group) -> str:
     """Describe the devices for the log: a machine whose GPU is not found also trains, but a hundred times slower."""
     processes = f"{group.world_size} processes" if group.world_size > 1 else "one process"
     if group.device.type == "cpu":
-        missing = "; this PyTorch could use a GPU and finds none (see nvidia-smi)" if torch.version.cuda else ""
-        if not torch.version.cuda and NVIDIA_DRIVER.exists():
-            missing = (
-                f"; this machine has a GPU, but PyTorch {torch.__version__} is a build for CPUs: remove .venv and run "
-            )
-            missing += "`make setup` without TORCH_OPTIONS"
+        missing = ""
+        if torch.version.cuda:
+            missing = "; this PyTorch could use a GPU and finds none (see nvidia-smi)"
+        elif NVIDIA_DRIVER.exists():
+            build = f"PyTorch {torch.__version__} is a build for CPUs"
+            missing = f"; this machine has a GPU, but {build}: remove .venv and run `make setup` without TORCH_OPTIONS"
         return f"{processes} on CPUs{missing}"
     found, name = torch.cuda.device_count(), torch.cuda.get_device_name(group.device)
     idle = f"; of {found} GPUs here {group.local_world_size} are used" if found > group.local_world_size else ""
