@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -103,8 +104,7 @@ def launch(
         become_rank_of_mpirun(command, *within_mpirun, bind)
     if on_node:
         first, world_size, address, rank_0_port = on_node
-        here = NodeRanks(first, processes_per_node, world_size, address, rank_0_port, bind)
-        started = here.start([sys.executable, *command])
+        started = NodeRanks(first, processes_per_node, world_size, address, rank_0_port, bind).start(command)
         sys.exit(wait_for_all(started, includes_all_ranks=False, while_connected=while_connected))
     os.environ[TOKEN] = pods.shared_token(nodes) or secrets.token_hex(16)
     others = parse_node_kinds(additional_nodes)
@@ -143,7 +143,7 @@ def launch(
         status = wait_for_all({"a rank": start(srun, heterogeneous)})
     else:
         ranks = NodeRanks(0, processes_per_node, processes_per_node, "127.0.0.1", port or free_port(), bind)
-        status = wait_for_all(ranks.start([sys.executable, *command]))
+        status = wait_for_all(ranks.start(command))
         pods.report_status(status)
     if status == STOPPED and job is not None:
         slurm.requeue_own_job()
@@ -174,17 +174,15 @@ def _start_on_hosts(
     script: list[str], launcher: list[str], hosts: list[Host], port: int, bind: Bind
 ) -> dict[str, subprocess.Popen[bytes]]:
     """Start the launcher on each host over ssh, with this one's folder, interpreter and job's token."""
+    launcher = [*launcher, "--while-connected"]
     address = hosts[0].name
     port = port or remote.free_port_of(address)
     started, first, world_size = {}, 0, sum(host.processes for host in hosts)
     for host in hosts:
-        size = ["--processes-per-node", str(host.processes), "--bind", bind, "--while-connected"]
-        place = ["--on-node", str(first), str(world_size), address, str(port)]
+        command = NodeRanks(first, host.processes, world_size, address, port, bind).launch_command(script, launcher)
         last = first + host.processes - 1
         print(f"ranks {first} to {last} of {world_size} on {host.name}", file=sys.stderr, flush=True)
-        started[f"the start on {host.name}"] = remote.start_on_host(
-            host.name, [*launcher, *size, *place, "--", *script]
-        )
+        started[f"the start on {host.name}"] = remote.start_on_host(host.name, command)
         first = last + 1
     return started
 
@@ -214,12 +212,11 @@ def _start_on_nodes(
         raise BertlineError(f"the job has {len(hosts)} nodes ({', '.join(hosts)}), not {kind.nodes}; see site.yaml")
     each = kind.processes_per_node
     here = NodeRanks(0, each, kind.nodes * each, hosts[0], port or free_port(), bind)
-    started = here.start([sys.executable, *script])
+    started = here.start(script)
     for node, host in enumerate(hosts[1 : kind.nodes], 1):
-        size = ["--processes-per-node", str(each), "--bind", bind]
-        place = ["--on-node", str(node * each), str(here.world_size), here.address, str(here.port)]
+        command = replace(here, first=node * each).launch_command(script, launcher)
         path = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"
-        write_text(path, jobs.node_script([*launcher, *size, *place, "--", *script]), mode=0o600)
+        write_text(path, jobs.node_script(command), mode=0o600)
         print(f"node {node} of {kind.nodes}: {host}", file=sys.stderr, flush=True)
         # The ranks here stop those there; the starter must not end before them, or a rank would be lost.
         started[f"the start on {host}"] = start(scheduler.start(slots, host, str(path)), for_another_node=True)

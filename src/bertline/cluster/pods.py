@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -80,23 +80,17 @@ def start_nodes(
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "POD_IP") if not os.environ.get(name)]
     if pod is None or missing:
         raise BertlineError(f"not set in this Pod: {', '.join(missing)}; use the Job of deploy/kubernetes/multi-node")
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    world_size = kind.nodes * kind.processes_per_node
+    address, port, each = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), kind.processes_per_node
+    ranks = NodeRanks(pod.index * each, each, kind.nodes * each, address, port, bind)
     if SCRIPTS in os.environ:
-        size = ["--processes-per-node", str(kind.processes_per_node), "--bind", bind]
         for node in range(1, kind.nodes):
-            first = str(node * kind.processes_per_node)
-            place = ["--on-node", first, str(world_size), address, str(port)]
-            command = [*launcher, *size, *place, "--", *script]
+            command = replace(ranks, first=node * each).launch_command(script, launcher)
             write_text(Path(os.environ[SCRIPTS], f"start-{node}.sh"), node_script(command), mode=0o600)
     if not pod.is_first:
         wait_for_address(address)
     print(f"node {pod.index} of {kind.nodes}: {socket.gethostname()}", file=sys.stderr, flush=True)
     # Rank 0 listens at its own address; its name may be known later.
-    here = os.environ["POD_IP"] if pod.is_first else address
-    first_rank = pod.index * kind.processes_per_node
-    ranks = NodeRanks(first_rank, kind.processes_per_node, world_size, here, port, bind)
-    return ranks.start([sys.executable, *script])
+    return replace(ranks, address=os.environ["POD_IP"] if pod.is_first else address).start(script)
 
 
 def wait_for_address(name: str) -> None:

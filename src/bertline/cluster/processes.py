@@ -101,8 +101,9 @@ def wait_for_all(
         if number != signal.SIGINT or interrupts == 1:
             _send(processes, stop_with or PASSED_ON[signal.Signals(number)])
         else:
-            # SIGKILL would leave the ranks of mpirun; on SIGTERM it kills them.
-            _end_at_once(processes, signal.SIGTERM if stop_with and interrupts == 2 else signal.SIGKILL, interrupts)
+            # SIGKILL would leave the ranks of mpirun; on SIGTERM it kills them. On other hosts the ranks end first.
+            end = signal.SIGTERM if stop_with and interrupts == 2 else signal.SIGKILL
+            _send(processes, end, directly=interrupts > 2)
         if number == signal.SIGINT and interrupts == 1:
             print_that_ctrl_c_saves()
 
@@ -122,7 +123,7 @@ def wait_for_all(
         failed = _first_failure(processes) or failed
     while _is_any_running(processes):
         # A rank without the others can only wait for them, so killing it loses nothing.
-        _send(processes, signal.SIGKILL)
+        _send(processes, signal.SIGKILL, directly=True)
         time.sleep(POLL_SECONDS)
     name, status = failed
     if interrupts > 1:
@@ -141,7 +142,7 @@ def _follow_input(processes: Processes) -> None:
     # The connection is over: the ranks may save if all of them are asked to, as when the launcher was killed.
     _send(processes, signal.SIGTERM)
     time.sleep(GRACE_SECONDS)
-    _send(processes, signal.SIGKILL)
+    _send(processes, signal.SIGKILL, directly=True)
 
 
 def _first_failure(processes: Processes) -> tuple[str, int] | None:
@@ -154,22 +155,11 @@ def _is_any_running(processes: Processes) -> bool:
     return any(process.poll() is None for process in processes.values())
 
 
-def _end_at_once(processes: Processes, number: int, interrupts: int) -> None:
-    """Signal all; at the second of `interrupts` a launcher on another host kills its ranks first."""
+def _send(processes: Processes, number: int, *, directly: bool = False) -> None:
+    """Signal all; a launcher on another host signals its ranks instead, unless it is signalled `directly`."""
     for process in processes.values():
-        if process.stdin is None or interrupts > 2:
+        if process.stdin is None or directly:
             process.send_signal(number)
-        else:
-            with suppress(OSError):
-                os.write(process.stdin.fileno(), f"{int(number)}\n".encode())
-
-
-def _send(processes: Processes, number: int) -> None:
-    for process in processes.values():
-        if process.poll() is not None:
-            continue
-        if process.stdin is None or number == signal.SIGKILL:
-            process.send_signal(number)
-        else:
+        elif process.poll() is None:
             with suppress(OSError):  # it is ending
                 os.write(process.stdin.fileno(), f"{int(number)}\n".encode())

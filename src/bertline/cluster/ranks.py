@@ -59,20 +59,17 @@ def parse_hosts(text: str, processes_per_node: int) -> list[Host]:
 
     Raises BertlineError for anything else.
     """
-    hosts = [
-        Host(found[1], int(found[2] or processes_per_node)) if (found := HOST.fullmatch(word)) else None
-        for word in text.split(",")
-    ]
-    known = [host for host in hosts if host]
-    names = [host.name for host in known]
-    if len(known) < len(hosts) or len(set(names)) < len(names):
+    words = [HOST.fullmatch(word) for word in text.split(",")]
+    hosts = [Host(found[1], int(found[2] or processes_per_node)) for found in words if found]
+    names = {host.name for host in hosts}
+    if len(names) < len(words):
         raise BertlineError(
             f"--hosts: given '{text}', allowed are different names separated by commas, as in a,b, or with processes, "
             "as in a:1,b:4"
         )
     if "localhost" in names and len(names) > 1:
         raise BertlineError("--hosts: localhost is another machine on each host; give this one's name")
-    return known
+    return hosts
 
 
 @dataclass(frozen=True)
@@ -86,8 +83,8 @@ class NodeRanks:
     port: int
     bind: Bind = "none"
 
-    def start(self, command: list[str]) -> dict[str, subprocess.Popen[bytes]]:
-        """Start `command` once for each rank of this node. Returns the processes by name."""
+    def start(self, script: list[str]) -> dict[str, subprocess.Popen[bytes]]:
+        """Start `script`, a Python script and its arguments, once for each rank here. Returns the processes by name."""
         # Not torch.distributed.run: it changes every exit status to 1 (75 means "run again"), prints its own traceback
         # after the rank's one line, and puts each rank in a session of its own, which survives killing the group.
         shared = {
@@ -99,11 +96,17 @@ class NodeRanks:
         }
         return {
             f"rank {self.first + local_rank}": start(
-                bound(command, self.bind, local_rank, self.processes),
+                bound([sys.executable, *script], self.bind, local_rank, self.processes),
                 {**shared, "RANK": str(self.first + local_rank), "LOCAL_RANK": str(local_rank)},
             )
             for local_rank in range(self.processes)
         }
+
+    def launch_command(self, script: list[str], launcher: list[str]) -> list[str]:
+        """Return the command that starts `script` in these ranks if it is run on their node."""
+        size = ["--processes-per-node", str(self.processes), "--bind", self.bind]
+        place = ["--on-node", str(self.first), str(self.world_size), self.address, str(self.port)]
+        return [*launcher, *size, *place, "--", *script]
 
 
 def _thread_waiting() -> Mapping[str, str]:

@@ -17,20 +17,12 @@ def unlock(configfile: Sequence[str]) -> None:
     Args:
         configfile: paths of the configuration.
     """
-    running = _running_snakemakes()
-    if running:
-        raise BertlineError(f"snakemake runs here as process {running[0]}; stop it first, or let it finish")
-    subprocess.run(["snakemake", "--unlock", "--configfile", *configfile], check=True)  # noqa: S603, S607
-
-
-def _running_snakemakes() -> list[int]:
-    """Return the process ids of every snakemake whose working directory is this one, except those of single jobs.
-
-    These take no lock, and a job in Slurm's queue may outlive the snakemake that submitted it.
-    """
-    here, running = os.getcwd(), []
+    here = os.getcwd()
     for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
         words = [os.path.basename(word) for word in process.info["cmdline"] or []]
+        # Those of single jobs take no lock, and a job in Slurm's queue may outlive the snakemake that submitted it.
         if process.info["cwd"] == here and "snakemake" in words[:4] and "--nolock" not in words:
-            running.append(process.info["pid"])
-    return running
+            raise BertlineError(
+                f"snakemake runs here as process {process.info['pid']}; stop it first, or let it finish"
+            )
+    subprocess.run(["snakemake", "--unlock", "--configfile", *configfile], check=True)  # noqa: S603, S607

@@ -30,7 +30,6 @@ from bertline.modeling.huggingface import (
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
 from bertline.modeling.weights import load_tensors
 from bertline.results import paths
-from bertline.results.paths import WEIGHTS
 
 PICKLE = "pytorch_model.bin"
 # Errors for damaged files: torch.load raises the error of the operation at which it stops.
@@ -53,17 +52,12 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
     """
     if source.resolve() == output.resolve():
         raise BertlineError(f"{output}: the output is the source; name another folder")
-    index = next(iter(sorted(source.glob("*.ckpt.index"))), None)
-    if index is not None:
-        described = source / "bert_config.json"
-        config = read_configuration(described)
-        theirs = _of_tensorflow(index.with_suffix(""))
-    elif (source / PICKLE).exists():
-        described = source / paths.CONFIG
-        config = read_configuration(described)
-        theirs = _of_pickle(source / PICKLE)
-    else:
+    index = min(source.glob("*.ckpt.index"), default=None)
+    if index is None and not (source / PICKLE).exists():
         raise BertlineError(f"{source} contains neither *.ckpt.index nor {PICKLE}; name a folder with one of them")
+    described = source / (paths.CONFIG if index is None else "bert_config.json")
+    config = read_configuration(described)
+    theirs = _of_pickle(source / PICKLE) if index is None else _of_tensorflow(index.with_suffix(""))
     unused = unused_positions_of(config, described)
     weights = from_huggingface(config, theirs, str(source), unused_positions=unused)
     with TemporaryDirectory() as folder:
@@ -116,7 +110,7 @@ def export_tensorflow(model: Path, output: Path) -> None:
     if not vocabulary.exists():
         raise BertlineError(f"{vocabulary} does not exist; Google's code needs a WordPiece vocabulary")
     tensors = {}
-    for name, tensor in load_tensors(model / WEIGHTS).items():
+    for name, tensor in load_tensors(model / paths.WEIGHTS).items():
         if not name.startswith("cls.predictions.decoder."):  # those of the embeddings
             theirs, values = _name_in_tensorflow(name), tensor.float().numpy()
             tensors[theirs] = values.T if theirs.endswith("/kernel") else values

@@ -62,17 +62,11 @@ def _draw(shape: list[int], device: torch.device, generator: torch.Generator | N
     return draws.view(torch.int16)[:count].view(shape)
 
 
-def _draw_from_default(shape: list[int], device: torch.device) -> Tensor:
-    return _draw(shape, device)
-
-
-_draw_as_operator = torch.library.custom_op(
-    "bertline::random_bits",
-    _draw_from_default,
-    mutates_args=(),
-    device_types="cpu",
-    tags=(torch.Tag.nondeterministic_seeded,),
+@torch.library.custom_op(
+    "bertline::random_bits", mutates_args=(), device_types="cpu", tags=(torch.Tag.nondeterministic_seeded,)
 )
+def _draw_as_operator(shape: list[int], device: torch.device) -> Tensor:
+    return _draw(shape, device)
 
 
 @_draw_as_operator.register_fake

@@ -31,7 +31,6 @@ from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.modeling.weights import load_tensors, save_tensors
 from bertline.results import paths
-from bertline.results.paths import WEIGHTS
 from bertline.tasks.task import Head
 
 POSITIONS = "encoder.embeddings.position.weight"
@@ -77,7 +76,7 @@ def write_huggingface(
     identifiers = _write_tokenizer(tokenizer, config, layout, directory, head)
     content = config_json_of(config, identifiers, head, labels)
     weights = to_huggingface(config, state_dict, head, padding=content["pad_token_id"])
-    save_tensors(directory / WEIGHTS, weights)
+    save_tensors(directory / paths.WEIGHTS, weights)
     write_json(directory / paths.CONFIG, content)
 
 

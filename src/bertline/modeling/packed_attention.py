@@ -40,9 +40,7 @@ def _packed_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Ten
     return context, sums
 
 
-@_packed_attention.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:
-    return _new_results(query)
+_packed_attention.register_fake(lambda query, *_: _new_results(query))
 
 
 @torch.library.custom_op("bertline::packed_attention_backward", mutates_args=(), device_types="cpu")
@@ -60,11 +58,7 @@ def _packed_attention_backward(
     return results
 
 
-@_packed_attention_backward.register_fake
-def _(
-    gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, context: Tensor, sums: Tensor, cu_seqlens: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _new_gradients(query)
+_packed_attention_backward.register_fake(lambda gradient, query, *_: _new_gradients(query))
 
 
 def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -93,11 +87,7 @@ def _dropout_attention(
     return context, sums
 
 
-@_dropout_attention.register_fake
-def _(
-    query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, seed: Tensor, dropout: float
-) -> tuple[Tensor, Tensor]:
-    return _new_results(query)
+_dropout_attention.register_fake(lambda query, *_: _new_results(query))
 
 
 @torch.library.custom_op("bertline::packed_dropout_attention_backward", mutates_args=(), device_types="cpu")
@@ -130,19 +120,7 @@ def _dropout_attention_backward(
     return results
 
 
-@_dropout_attention_backward.register_fake
-def _(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    context: Tensor,
-    sums: Tensor,
-    cu_seqlens: Tensor,
-    seed: Tensor,
-    dropout: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _new_gradients(query)
+_dropout_attention_backward.register_fake(lambda gradient, query, *_: _new_gradients(query))
 
 
 def _keep_with_dropout(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]

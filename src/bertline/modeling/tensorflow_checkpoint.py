@@ -24,13 +24,7 @@ MAX_DIMENSIONS = 8
 FOOTER = 48  # bytes: locations of two blocks, padding, and the magic number
 TRAILER = 5  # bytes after a block: whether it is compressed, and the checksum
 # tensorflow/core/framework/types.proto; only counters have other types.
-TYPES: dict[int, np.dtype[Any]] = {
-    1: np.dtype("<f4"),
-    2: np.dtype("<f8"),
-    3: np.dtype("<i4"),
-    9: np.dtype("<i8"),
-    19: np.dtype("<f2"),
-}
+TYPES = {number: np.dtype(code) for number, code in ((1, "<f4"), (2, "<f8"), (3, "<i4"), (9, "<i8"), (19, "<f2"))}
 
 
 def read_checkpoint(prefix: Path | str) -> Iterator[tuple[str, np.ndarray]]:

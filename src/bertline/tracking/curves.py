@@ -55,6 +55,8 @@ def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
             failures.append(str(error))
             continue
         for training in record.trainings:
+            if not training.journal:
+                continue
             place = f"{record.name}/{training.name}"
             changed += _write_csv(training, folder / "csv" / f"{place}.csv")
             _add_events(training, folder / "tensorboard" / place / training.fingerprint)
@@ -70,8 +72,6 @@ def follow_curves(records: Sequence[Path | str], seconds: float, folder: Path = 
 
 def _write_csv(training: Training, path: Path) -> bool:
     """Write a row for each point; return whether the file changed."""
-    if not training.journal:
-        return False
     names = sorted({name for point in training.journal for name in point.metrics})
     table = io.StringIO()
     writer = csv.DictWriter(table, ["step", "timestamp", *names], lineterminator="\n")
@@ -85,8 +85,6 @@ def _write_csv(training: Training, path: Path) -> bool:
 
 def _add_events(training: Training, folder: Path) -> None:
     """Add an event file with the points that are not in those of `folder`."""
-    if not training.journal:
-        return
     sent, last = _last_step(folder), training.journal[-1].step
     if last < sent:
         _write_events([], folder, last, dropped_from=last + 1)

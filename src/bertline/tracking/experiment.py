@@ -23,9 +23,7 @@ def find_or_create_experiment(client: MlflowClient, name: str, artifact_root: Pa
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            return client.create_experiment(
-                name, artifact_location=None if artifact_root is None else str(artifact_root)
-            )
+            return client.create_experiment(name, artifact_location=str(artifact_root) if artifact_root else None)
         except MlflowException:
             experiment = client.get_experiment_by_name(name)  # another tracker was first
             if experiment is None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from bertline.results import paths
 from bertline.tracking.origin import ORIGIN_TAG
 from bertline.tracking.run_tree import DatasetInput, Entry, Point
+from bertline.tracking.sending import metrics_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -80,7 +81,7 @@ def add_logged_model(
         folder: its files, to copy to MLflow; None for a model without files, which the run's page does not list.
         parameters: of the model.
     """
-    from mlflow.entities import LoggedModelOutput, Metric
+    from mlflow.entities import LoggedModelOutput
 
     model = client.create_logged_model(
         run.info.experiment_id,
@@ -95,18 +96,8 @@ def add_logged_model(
         # The run's page lists the run's outputs, not the models that name it as their source.
         client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
     measured_on = {"dataset_name": dataset.name, "dataset_digest": dataset.digest} if dataset else {}
-    metrics = [
-        Metric(
-            point.key,
-            point.value,
-            run.info.start_time if point.timestamp is None else point.timestamp,
-            point.step,
-            model_id=model.model_id,
-            **measured_on,
-        )
-        for point in points
-        if math.isfinite(point.value)
-    ]
+    finite = (point for point in points if math.isfinite(point.value))
+    metrics = metrics_of(run, finite, model_id=model.model_id, **measured_on)
     client.log_batch(run.info.run_id, metrics, synchronous=True)
     return client.finalize_logged_model(model.model_id, "READY")
 

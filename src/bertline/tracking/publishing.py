@@ -130,10 +130,6 @@ class _Pass:
         every = ((run, one) for one in _and_below(entry) for run in self.own(one))
         return {run.info.run_id: run for run, one in every if not can_continue(run, one)}
 
-    def again(self) -> _Pass:
-        """Return a pass that looks at the store anew."""
-        return _Pass(self.client, self.experiment_id, self.origin)
-
     def find(self, entry: Entry, parent: str | None = None) -> Run | None:
         """Return the run that an entry continues, perhaps one of a version that wrote no origin.
 
@@ -219,7 +215,8 @@ def publish(
         else:
             # A run of another tracker may have come after the look for it, with more than `entry` has.
             old = {run.info.run_id for run in here.old}
-            is_behind = here.created and read_again is not None and here.again().outdated(entry).keys() - old
+            anew = _Pass(client, experiment_id, origin)
+            is_behind = here.created and read_again is not None and anew.outdated(entry).keys() - old
             if here.is_complete() and not is_behind:
                 if here.behind:
                     stages = ", ".join(here.behind)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -109,7 +110,7 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
     started, ended = _span(children)
     return Entry(
         name=record.name,
-        identity_tags=_identity_tags("run", record.fingerprint, run=record.name, record=record.fingerprint),
+        identity_tags=identity_of("run", record.fingerprint, run=record.name, record=record.fingerprint),
         description=_run_description(record),
         finished=record.finished,
         started=started,
@@ -126,7 +127,8 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
     )
 
 
-def _identity_tags(stage: str, fingerprint: str, **more: Any) -> dict[str, str]:
+def identity_of(stage: str, fingerprint: str, **more: Any) -> dict[str, str]:
+    """Return the tags by which the MLflow run of an entry is found."""
     tags = {"stage": stage, "fingerprint": fingerprint, **more}
     return {f"bertline.{key}": str(value) for key, value in tags.items()}
 
@@ -144,14 +146,14 @@ def _data_entry(record: Record) -> Entry:
     settings = {**card.get("settings", {}), "tokenizer.vocab_size": card["tokenizer"]["vocab_size"]}
     return Entry(
         name="data",
-        identity_tags=_identity_tags("data", record.dataset.fingerprint),
+        identity_tags=identity_of("data", record.dataset.fingerprint),
         description=describe.describe_dataset(card),
         finished=True,
         started=written,
         ended=written,
         parameters=describe.flatten(settings),
         tags={"bertline.dataset_digest": digest_of_file(path), "bertline.path": str(record.dataset.path)}
-        | _source("write_dataset_card"),
+        | source_tags("write_dataset_card"),
         points=[Point(key, 0, None, float(value)) for key, value in _counts(card).items()],
         artifacts=[Artifact(path)],
         dataset=_dataset_input(record, "encoding"),
@@ -166,12 +168,12 @@ def _task_entry(record: Record, group: str, planned: list[Finetuning], started: 
     seeds = len({finetuning.seed for finetuning in planned})
     return Entry(
         name=group,
-        identity_tags=_identity_tags(group, record.fingerprint, run=record.name, record=record.fingerprint, task=group),
+        identity_tags=identity_of(group, record.fingerprint, run=record.name, record=record.fingerprint, task=group),
         description=f"{describe.task_title(group)}: {len(planned)} fine-tunings over {seeds} seeds.",
         finished=finished,
         started=started_at,
         ended=ended_at,
-        tags=_source("finetune") | _sizes(planned),
+        tags=source_tags("finetune") | _sizes(planned),
         points=_medians(chosen_on_dev(planned)) if finished else [],
         children=children,
     )
@@ -190,12 +192,12 @@ def training_entry(record: Record, training: Phase | Finetuning) -> Entry:
 def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
     final: dict[str, float | None] = {}
     if isinstance(training, Phase):
-        identity_tags, describe_recipe = _identity_tags(training.name, training.fingerprint), describe.describe_phase
+        identity_tags, describe_recipe = identity_of(training.name, training.fingerprint), describe.describe_phase
         if training.finished:
             final = {"baseline/trigram_loss": training.trigram_loss}
     else:
         group, start, describe_recipe = training.group, training.start, describe.describe_finetuning
-        identity_tags = _identity_tags(group, training.fingerprint, task=group, seed=training.seed, start=start)
+        identity_tags = identity_of(group, training.fingerprint, task=group, seed=training.seed, start=start)
         for prefix, values in (("score", "scores"), ("baseline", "baselines")):
             final |= {f"{prefix}/{name}": value for name, value in training.result.get(values, {}).items()}
     recipe = describe_recipe(training.recipe, record.phase_names) if training.recipe else ""
@@ -219,7 +221,7 @@ def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
         ended=ended,
         parameters=_without_places(describe.flatten(kept | training.recipe.get("settings", {}))),
         tags=_recipe_tags(training)
-        | (_source("pretrain") if isinstance(training, Phase) else _source("finetune") | _sizes([training])),
+        | (source_tags("pretrain") if isinstance(training, Phase) else source_tags("finetune") | _sizes([training])),
         points=points,
         artifacts=[Artifact(file) for file in files if file.exists()] if training.finished else [],
         dataset=_dataset_input(record, training.name) if isinstance(training, Phase) else _task_dataset(training),
@@ -231,25 +233,22 @@ def _checkpoints(phase: Phase) -> list[Checkpoint]:
     """Return the checkpoints up to the last point of the journal: later points may be retracted."""
     folders = sorted((phase.path / paths.CHECKPOINTS).glob("step-*"))
     steps = {int(folder.name.removeprefix("step-")): folder.absolute() for folder in folders}
-    points: dict[int, list[Point]] = {step: [] for step in steps}
+    points: defaultdict[int, list[Point]] = defaultdict(list)
     for line in phase.journal:
-        if line.step in points:
+        if line.step in steps:
             points[line.step] += [Point(key, line.step, line.timestamp, value) for key, value in line.metrics.items()]
-    return [
-        Checkpoint(folder, step, tuple(points[step]))
-        for step, folder in steps.items()
-        if phase.journal and step <= phase.journal[-1].step
-    ]
+    last = phase.journal[-1].step if phase.journal else -1
+    return [Checkpoint(folder, step, tuple(points[step])) for step, folder in steps.items() if step <= last]
 
 
 def _medians(finetunings: list[Finetuning]) -> list[Point]:
-    groups: dict[str, list[float]] = {}
+    groups: defaultdict[str, list[float]] = defaultdict(list)
     for finetuning in finetunings:
         start = finetuning.start
         if start == "random" and finetuning.learning_rate is not None:
             start = f"random_{describe.number(finetuning.learning_rate)}"
         for score, value in finetuning.result["scores"].items():
-            groups.setdefault(f"{start}/{score}_median", []).append(value)
+            groups[f"{start}/{score}_median"].append(value)
     return [Point(key, 0, None, statistics.median(values)) for key, values in groups.items()]
 
 
@@ -363,7 +362,8 @@ def _task_dataset(finetuning: Finetuning) -> DatasetInput | None:
     )
 
 
-def _source(script: str) -> dict[str, str]:
+def source_tags(script: str) -> dict[str, str]:
+    """Return the tags that name the script that made an entry."""
     return {"mlflow.source.name": f"workflow/scripts/{script}.py", "mlflow.source.type": "LOCAL"}
 
 

@@ -13,7 +13,7 @@ from bertline.tracking.run_tree import DatasetInput, Entry, Point
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Metric, Run
 
 # MLflow's limits for one request are 1,000 entities, of which 100 parameters and 100 tags, and 1 MB.
 METRICS_PER_BATCH = 800
@@ -28,20 +28,24 @@ def log_batches(
     client: MlflowClient, run: Run, points: Sequence[Point], parameters: dict[str, str], tags: dict[str, str]
 ) -> None:
     """Send everything in as few requests as MLflow allows."""
-    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.entities import Param, RunTag
 
-    start = run.info.start_time
-    metrics = [
-        Metric(shortened(point.key), point.value, start if point.timestamp is None else point.timestamp, point.step)
-        for point in points
-    ]
     chunks = (
-        _chunks(metrics, METRICS_PER_BATCH),
+        _chunks(metrics_of(run, points), METRICS_PER_BATCH),
         _chunks([Param(key, value) for key, value in parameters.items()], PARAMETERS_PER_BATCH),
         _chunks([RunTag(key, value) for key, value in tags.items()], TAGS_PER_BATCH),
     )
     for metric_batch, parameter_batch, tag_batch in itertools.zip_longest(*chunks, fillvalue=()):
         client.log_batch(run.info.run_id, metric_batch, parameter_batch, tag_batch, synchronous=True)
+
+
+def metrics_of(run: Run, points: Iterable[Point], **of_model: str) -> list[Metric]:
+    """Return points as MLflow's metrics of a run, and `of_model`; those without a time have that of its start."""
+    from mlflow.entities import Metric
+
+    start = run.info.start_time
+    dated = ((point, start if point.timestamp is None else point.timestamp) for point in points)
+    return [Metric(shortened(point.key), point.value, moment, point.step, **of_model) for point, moment in dated]
 
 
 def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from bertline.files import Json, one_line_damage, read_object
 from bertline.fingerprint import fingerprint
 from bertline.results import describe
-from bertline.tracking.run_tree import Artifact, Entry, Point
+from bertline.tracking.run_tree import Artifact, Entry, Point, identity_of, source_tags
 from bertline.tracking.store import track_entry
 
 SWEEP = "sweep.json"
@@ -27,7 +27,7 @@ def entry_of(folder: Path) -> Entry:
 
 
 def _entry(folder: Path, sweep: Json) -> Entry:
-    name, digest = f"sweep of {sweep['name']}", fingerprint(sweep)
+    name, device, digest = f"sweep of {sweep['name']}", sweep["device"], fingerprint(sweep)
     points = [
         Point(f"{table}/{key}", row[step], sweep["finished"], float(value))
         for table, step in STEPS.items()
@@ -39,24 +39,15 @@ def _entry(folder: Path, sweep: Json) -> Entry:
     return Entry(
         name=name,
         # Every sweep is a run of its own: another one, of another time, does not replace it.
-        identity_tags={
-            "bertline.stage": "sweep",
-            "bertline.fingerprint": digest,
-            "bertline.run": f"{name} {digest}",
-            "bertline.record": digest,
-        },
-        description=_description(sweep),
+        identity_tags=identity_of("sweep", digest, run=f"{name} {digest}", record=digest),
+        description=f"Speed of {sweep['name']} on {device}, by the sequences of a micro-batch and by processes.",
         finished=True,
         started=sweep["started"],
         ended=sweep["finished"],
         parameters=describe.flatten({"settings": sweep["settings"], "model": sweep["model"], "seed": sweep["seed"]}),
-        tags=describe.flatten({"device": sweep["device"], "options": " ".join(sweep["options"])}, "bertline.")
-        | {"mlflow.source.name": "workflow/scripts/sweep.py", "mlflow.source.type": "LOCAL"},
+        tags=describe.flatten({"device": device, "options": " ".join(sweep["options"])}, "bertline.")
+        | source_tags("sweep"),
         points=points,
         artifacts=[Artifact(path) for path in files],
         experiment=sweep["experiment"],
     )
-
-
-def _description(sweep: Json) -> str:
-    return f"Speed of {sweep['name']} on {sweep['device']}, by the sequences of a micro-batch and by processes."

@@ -223,7 +223,9 @@ def clean_up(directory: Path, output: Path) -> None:
 def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) -> list[tuple[Path, dict[str, Any]]]:
     """Find checkpoints of this fingerprint, newest first, including those with an unreadable state, returned as {}."""
     own = []
-    for path in sorted(filter(_is_named_as_one, directory.glob("step-*")), reverse=True):
+    for path in sorted(directory.glob("step-*"), reverse=True):
+        if not re.fullmatch(r"step-\d{8,}", path.name):  # such as a copy, step-00000010.bak
+            continue
         state = _state_of(path)
         if state and state.get("fingerprint") != fingerprint:
             if report:
@@ -240,11 +242,6 @@ def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) ->
 
 def _path_of(directory: Path, step: int) -> Path:
     return directory / f"step-{step:08d}"
-
-
-def _is_named_as_one(path: Path) -> bool:
-    """Return False for others, such as a copy step-00000010.bak."""
-    return re.fullmatch(r"step-\d{8,}", path.name) is not None
 
 
 def agree_on_checkpoint(

@@ -28,6 +28,7 @@ class Meter:
     def add(self, result: StepResult) -> None:
         """Count one step."""
         batch = result.batch
+        self._last_step = averages_of(result.statistics, samples=len(batch.samples))
         counted = {
             "steps": 1,
             "samples": len(batch.samples),
@@ -37,7 +38,7 @@ class Meter:
             "waited": result.waited,
             "real": result.tokens[0],
             "computed": result.tokens[1],
-            **averages_of(result.statistics, samples=len(batch.samples)),
+            **self._last_step,
         }
         for name, value in counted.items():
             self._sums[name] += value
@@ -45,7 +46,6 @@ class Meter:
             self._first_step_seconds, self._first_step_ended = result.seconds, time.monotonic()
         self._all_steps += 1
         self._norm, self._learning_rate = result.norm, result.learning_rate
-        self._step_loss = averages_of(result.statistics, samples=len(batch.samples))
 
     def reset(self) -> None:
         """Forget the steps since the last point, which were taken back."""
@@ -61,7 +61,7 @@ class Meter:
             "train/loss": averages["mlm_loss"],
             "train/mlm_loss": averages["mlm_loss"],
             "train/mlm_accuracy": averages["mlm_accuracy"],
-            "train/step_loss": self._step_loss["mlm_loss"],
+            "train/step_loss": self._last_step["mlm_loss"],
             "train/learning_rate": self._learning_rate,
             "train/gradient_norm": self._norm,
             "train/samples_per_second": sums["samples"] / sums["seconds"],
@@ -75,7 +75,7 @@ class Meter:
         }
         if self._has_pairs:
             metrics["train/loss"] += averages["pair_loss"]
-            metrics["train/step_loss"] += self._step_loss["pair_loss"]
+            metrics["train/step_loss"] += self._last_step["pair_loss"]
             metrics |= {f"train/{name}": averages[name] for name in ("pair_loss", "pair_accuracy")}
         if self._peak:
             metrics["train/model_flops_utilization"] = metrics["train/tflops_per_second"] / self._peak

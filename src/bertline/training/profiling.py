@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,16 +79,15 @@ def marked(steps: tuple[int, int], *, done: int) -> Iterator[Callable[[], None]]
             torch.cuda.synchronize()
             torch.cuda.nvtx.range_pop()
             torch.cuda.profiler.stop()
+        begin_if_due()
+
+    def begin_if_due() -> None:
         if finished == steps[0] - 1:
-            begin()
+            torch.cuda.synchronize()
+            torch.cuda.profiler.start()
+            torch.cuda.nvtx.range_push(f"steps {steps[0]} to {steps[1]}")
 
-    def begin() -> None:
-        torch.cuda.synchronize()
-        torch.cuda.profiler.start()
-        torch.cuda.nvtx.range_push(f"steps {steps[0]} to {steps[1]}")
-
-    if finished == steps[0] - 1:
-        begin()
+    begin_if_due()
     yield after_step
 
 
@@ -98,11 +98,10 @@ def class_of(kernel: str) -> str:
 
 def _write(profiler: profile, folder: Path, number: int) -> None:
     on_gpu = torch.cuda.is_available()
-    milliseconds: dict[str, float] = {}
+    milliseconds: defaultdict[str, float] = defaultdict(float)
     for event in profiler.key_averages():
-        spent = (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1000 / number
-        name = class_of(event.key)
-        milliseconds[name] = milliseconds.get(name, 0.0) + spent
+        spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+        milliseconds[class_of(event.key)] += spent / 1000 / number
     total = sum(milliseconds.values())
     rows = [
         (name, f"{spent:,.2f}", f"{100 * spent / total:.1f}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -150,15 +151,13 @@ def random_data(vocab_size: int, sequence_length: int, group: Group) -> Training
         digests={},
         memory=mmap.mmap(-1, mmap.PAGESIZE),
     )
-    bitmap = np.zeros(vocab_size, dtype=bool)
     card = {"tokenizer": {"vocab_size": vocab_size, "special_tokens": SPECIAL_TOKENS}}
     reader = SampleReader([file], sequence_length, card)
-    is_special = torch.zeros(vocab_size, dtype=torch.bool)
-    is_special[: len(SPECIAL_TOKENS)] = True
+    is_special = (torch.arange(vocab_size) < len(SPECIAL_TOKENS)).to(group.device)
     vocabulary = Vocabulary(
         SPECIAL_TOKENS["[MASK]"],
-        is_special.to(group.device),
-        torch.from_numpy(bitmap).to(group.device),
+        is_special,
+        torch.zeros_like(is_special),
         torch.arange(len(SPECIAL_TOKENS), vocab_size).to(group.device),
     )
     return TrainingData(
@@ -181,8 +180,6 @@ def _wait(group: Group) -> None:
 
 
 def _peak(group: Group) -> int:
-    import resource
-
     if group.device.type == "cuda":
         return group.all_reduce_max(torch.cuda.max_memory_reserved())
     return group.all_reduce_max(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

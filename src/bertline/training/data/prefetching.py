@@ -6,6 +6,7 @@ import itertools
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -94,11 +95,8 @@ def read_ahead(planned: Iterator[Planned], reader: SampleReader) -> Iterator[Pla
 def prefetch(items: Iterator[WorkItem], device: torch.device) -> Generator[WorkItem, None, None]:
     """Yield the infinite `items`, made by one thread, `PREFETCH` of them ahead, for a GPU in pinned memory."""
     on_gpu = device.type == "cuda"
-
-    def prepare() -> None:
-        if on_gpu:
-            # A thread starts on GPU 0, where pinning memory would allocate some.
-            torch.cuda.set_device(device)
+    # A thread starts on GPU 0, where pinning memory would allocate some.
+    prepare = partial(torch.cuda.set_device, device) if on_gpu else None
 
     def make() -> WorkItem:
         item = next(items)

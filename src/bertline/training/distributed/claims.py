@@ -116,8 +116,6 @@ def _lock(folder: Path, name: str, slot: int) -> FileLock:
 
 
 def _try(lock: FileLock) -> bool:
-    try:
+    with contextlib.suppress(Timeout):
         lock.acquire(timeout=0)
-    except Timeout:
-        return False
-    return True
+    return lock.is_locked

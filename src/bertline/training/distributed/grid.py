@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torch import Tensor, distributed
 
 from bertline.console import BertlineError
-from bertline.training.distributed.process_group import TIMEOUT, Group
+from bertline.training.distributed.process_group import TIMEOUT, Group, broadcast_each
 
 Sent = Iterable[tuple[Tensor, int]]
 
@@ -32,15 +32,12 @@ class Grid:
             )
         self.columns = group.world_size // self.rows
         self.row, self.column = divmod(group.rank, self.columns)
-        self._row = self._column = None
-        for row in range(self.rows):
-            ranks = [self.rank_at(row, column) for column in range(self.columns)]
-            made = distributed.new_group(ranks, timeout=TIMEOUT) if self.columns > 1 else None
-            self._row = made if row == self.row else self._row
-        for column in range(self.columns):
-            ranks = [self.rank_at(row, column) for row in range(self.rows)]
-            made = distributed.new_group(ranks, timeout=TIMEOUT) if self.rows > 1 else None
-            self._column = made if column == self.column else self._column
+        rows = [[self.rank_at(row, column) for column in range(self.columns)] for row in range(self.rows)]
+        columns = [[self.rank_at(row, column) for row in range(self.rows)] for column in range(self.columns)]
+        of_rows = [distributed.new_group(ranks, timeout=TIMEOUT) for ranks in rows if self.columns > 1]
+        of_columns = [distributed.new_group(ranks, timeout=TIMEOUT) for ranks in columns if self.rows > 1]
+        self._row = of_rows[self.row] if of_rows else None
+        self._column = of_columns[self.column] if of_columns else None
 
     def rank_at(self, row: int, column: int) -> int:
         """Return the rank there."""
@@ -49,14 +46,9 @@ class Grid:
     def broadcast_in_row(self, sent: Sent) -> None:
         """Broadcast tensors within this rank's row, each from a column."""
         if self.columns > 1:
-            _broadcast(((tensor, self.rank_at(self.row, column)) for tensor, column in sent), self._row)
+            broadcast_each(((tensor, self.rank_at(self.row, column)) for tensor, column in sent), self._row)
 
     def broadcast_in_column(self, sent: Sent) -> None:
         """Broadcast tensors within this rank's column, each from a rank of it."""
         if self.rows > 1:
-            _broadcast(sent, self._column)
-
-
-def _broadcast(sent: Sent, group: distributed.ProcessGroup | None) -> None:
-    for one in [distributed.broadcast(tensor, src=rank, group=group, async_op=True) for tensor, rank in sent]:
-        one.wait()
+            broadcast_each(sent, self._column)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from bertline.training.distributed.assignment import assign
-from bertline.training.distributed.process_group import Group
+from bertline.training.distributed.process_group import Group, broadcast_each
 from bertline.training.optimizers.registry import optimizer_tensors
 
 
@@ -31,14 +31,8 @@ class OptimizerSharding:
 
     def broadcast_weights(self) -> None:
         """Broadcast every parameter from the rank that updated it."""
-        if not self.enabled:
-            return
-        sent = [
-            distributed.broadcast(weight.data, src=self.owners[name], async_op=True)
-            for name, weight in self._model.named_parameters()
-        ]
-        for one in sent:
-            one.wait()
+        if self.enabled:
+            broadcast_each((weight.data, self.owners[name]) for name, weight in self._model.named_parameters())
 
     def all_moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         """Return on rank 0 what `optimizer_tensors` returns without sharding; all ranks must call it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -89,17 +90,16 @@ def join_group(threads: int) -> Group:
     rank, world_size, local_rank, local_world_size = _places()
     torch.set_num_threads(max(1, threads // local_world_size))
     store = connect(rank, world_size, one_node=local_world_size == world_size, timeout=TIMEOUT)
-    joined: dict[str, Any] = {"store": store, "rank": rank, "world_size": world_size, "timeout": TIMEOUT}
-    if not torch.cuda.is_available():
-        distributed.init_process_group("gloo", **joined)
-        device = torch.device("cpu")
-        check_members(world_size, device)
-        return Group(rank, world_size, device, local_world_size, store if world_size > 1 else None)
-    device = torch.device("cuda", local_rank % torch.cuda.device_count())
-    torch.cuda.set_device(device)
+    device, backend, device_id = torch.device("cpu"), "gloo", None
+    if torch.cuda.is_available():
+        device, backend = torch.device("cuda", local_rank % torch.cuda.device_count()), "nccl"
+        torch.cuda.set_device(device)
+        # With it, a rank connects and fails here, and a barrier, which has no tensor, need not guess the GPU.
+        device_id = device
     try:
-        # With device_id, a rank connects and fails here, and a barrier, which has no tensor, need not guess the GPU.
-        distributed.init_process_group("nccl", **joined, device_id=device)
+        distributed.init_process_group(
+            backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT, device_id=device_id
+        )
     except distributed.DistBackendError as error:
         if "Duplicate GPU" not in str(error):
             raise
@@ -136,16 +136,22 @@ def _refuse_environment(problem: str) -> NoReturn:
     )
 
 
+def broadcast_each(sent: Iterable[tuple[Tensor, int]], group: distributed.ProcessGroup | None = None) -> None:
+    """Broadcast tensors, each from a rank, all at once; `group` has some of the ranks, by default all."""
+    for one in [distributed.broadcast(tensor, src=rank, group=group, async_op=True) for tensor, rank in sent]:
+        one.wait()
+
+
 def describe(group: Group) -> str:
     """Describe the devices for the log: a machine whose GPU is not found also trains, but a hundred times slower."""
     processes = f"{group.world_size} processes" if group.world_size > 1 else "one process"
     if group.device.type == "cpu":
-        missing = "; this PyTorch could use a GPU and finds none (see nvidia-smi)" if torch.version.cuda else ""
-        if not torch.version.cuda and NVIDIA_DRIVER.exists():
-            missing = (
-                f"; this machine has a GPU, but PyTorch {torch.__version__} is a build for CPUs: remove .venv and run "
-            )
-            missing += "`make setup` without TORCH_OPTIONS"
+        missing = ""
+        if torch.version.cuda:
+            missing = "; this PyTorch could use a GPU and finds none (see nvidia-smi)"
+        elif NVIDIA_DRIVER.exists():
+            build = f"PyTorch {torch.__version__} is a build for CPUs"
+            missing = f"; this machine has a GPU, but {build}: remove .venv and run `make setup` without TORCH_OPTIONS"
         return f"{processes} on CPUs{missing}"
     found, name = torch.cuda.device_count(), torch.cuda.get_device_name(group.device)
     idle = f"; of {found} GPUs here {group.local_world_size} are used" if found > group.local_world_size else ""

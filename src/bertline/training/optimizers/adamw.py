@@ -32,19 +32,13 @@ def new_adamw_state(weight: Tensor) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def update_adamw(
-    weights: list[Tensor],
-    gradients: list[Tensor],
-    states: Mapping[str, list[Tensor]],
-    *,
-    lr: float,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
+    group: Mapping[str, Any], weights: list[Tensor], gradients: list[Tensor], states: Mapping[str, list[Tensor]]
 ) -> None:
-    """Update `weights` and their states by name in place, bit-identically to `torch.optim.AdamW`.
+    """Update `weights` of a parameter group and their states by name, bit-identically to `torch.optim.AdamW`.
 
     For Muon, which is one class for two rules.
     """
+    beta1, beta2 = group["betas"]
     adamw(
         weights,
         gradients,
@@ -52,12 +46,10 @@ def update_adamw(
         states["exp_avg_sq"],
         [],
         states["step"],
+        **{name: group[name] for name in ("lr", "eps", "weight_decay")},
+        beta1=beta1,
+        beta2=beta2,
         fused=True,
         amsgrad=False,
-        beta1=betas[0],
-        beta2=betas[1],
-        lr=lr,
-        weight_decay=weight_decay,
-        eps=eps,
         maximize=False,
     )

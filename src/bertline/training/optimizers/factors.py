@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -22,13 +22,12 @@ class FactoredOptimizer(Optimizer):
     `{left,right}_{derived}`, [matrices, size, size].
     """
 
+    name: str  # of a subclass, and of its own settings
     derived: str  # name of the matrix that a subclass computes from a factor
 
-    def __init__(
-        self, parameters: NamedParameters, settings: Mapping[str, Any], own: Mapping[str, Any], keys: Iterable[str]
-    ) -> None:
-        """Make the optimizer of a phase's settings; `own` are those of this optimizer, `keys` those of its updates."""
-        self.largest_side = own["largest_side"]
+    def __init__(self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> None:
+        """Make the optimizer of a phase's settings."""
+        self.largest_side = settings[self.name]["largest_side"]
         # The number of matrices of each weight with two dimensions.
         self._matrices = {weight: matrices_in(name) for name, weight in parameters if weight.ndim == 2}
         groups = []
@@ -38,7 +37,7 @@ class FactoredOptimizer(Optimizer):
                 by_sides.setdefault(tuple(self._sides(weight)), []).append(weight)
             # Sharding may leave a rank without parameters, but an optimizer needs a group.
             groups += [{**group, "params": weights} for weights in by_sides.values() or [[]]]
-        super().__init__(groups, {"lr": settings["learning_rate"], **{key: own[key] for key in keys}})
+        super().__init__(groups, {"lr": settings["learning_rate"], **settings[self.name]})
 
     def _sides(self, weight: Tensor) -> dict[str, int]:
         """Return the sizes of the sides of `weight` that have a factor."""

@@ -62,8 +62,7 @@ class Muon(Optimizer):
         """Update a parameter group."""
         updated = [weight for weight in group["params"] if weight.grad is not None]
         if not self.orthogonalises(updated[0]):
-            adamw = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
-            update_adamw(weights, gradients, states, **adamw)
+            update_adamw(group, weights, gradients, states)
             return
         buffers = states["momentum_buffer"]
         torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])

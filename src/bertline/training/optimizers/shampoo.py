@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertline.training.optimizers.base import NamedParameters
 from bertline.training.optimizers.factors import SIDES, FactoredOptimizer, update_factors
 
 ROOT = 4  # of the factors of a matrix: 2 for each of its 2 sides, even if only one of them has a factor
@@ -23,12 +22,7 @@ class Shampoo(FactoredOptimizer):
     Distributed Shampoo (Shi et al. 2023, arXiv 2309.06497), but without its blocks of large matrices.
     """
 
-    derived = "root"
-
-    def __init__(self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> None:
-        """Make the optimizer."""
-        keys = ("betas", "epsilon", "factor_epsilon", "root_interval")
-        super().__init__(parameters, settings, settings["shampoo"], keys)
+    name, derived = "shampoo", "root"
 
     def new_state(self, weight: Tensor) -> dict[str, Tensor]:
         """Return the state of `weight` before its first update, with roots that change nothing."""

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertline.training.optimizers.base import NamedParameters
 from bertline.training.optimizers.factors import SIDES, FactoredOptimizer, update_factors
 
 
@@ -23,11 +22,7 @@ class Soap(FactoredOptimizer):
     `exp_avg` is not rotated, `exp_avg_sq` is.
     """
 
-    derived = "basis"
-
-    def __init__(self, parameters: NamedParameters, settings: Mapping[str, Any], *, compiled: bool) -> None:
-        """Make the optimizer."""
-        super().__init__(parameters, settings, settings["soap"], ("betas", "epsilon", "basis_interval"))
+    name, derived = "soap", "basis"
 
     def update_weight(
         self, weight: Tensor, gradient: Tensor, state: Mapping[str, Tensor], step: int, group: Mapping[str, Any]
