@@ -81,7 +81,7 @@ class Forecast:
         Thread(target=self._keep_updating, name="forecast", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop updating; an update that has begun is not waited for."""
+        """Stop updating; an update that has started is not waited for."""
         self._ended.set()
 
     def begin(self, job: Job) -> None:

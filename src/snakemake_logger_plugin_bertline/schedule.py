@@ -74,17 +74,17 @@ def remaining_jobs(workflow: Any) -> RemainingJobs:
 
 def without(failed: Collection[int], jobs: list[GraphJob]) -> list[GraphJob]:
     """Return the jobs but the failed ones and all that would follow them: Snakemake does not run these."""
-    left_out = set(failed)
+    skipped = set(failed)
     followers = defaultdict(list)
     for job in jobs:
         for number in job.needs:
             followers[number].append(job.number)
-    unseen = list(left_out)
+    unseen = list(skipped)
     while unseen:
-        new = [number for number in followers[unseen.pop()] if number not in left_out]
-        left_out.update(new)
+        new = [number for number in followers[unseen.pop()] if number not in skipped]
+        skipped.update(new)
         unseen += new
-    return [job for job in jobs if job.number not in left_out]
+    return [job for job in jobs if job.number not in skipped]
 
 
 def seconds_left(

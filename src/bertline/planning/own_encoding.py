@@ -44,7 +44,7 @@ def parse_encodings(given: str) -> str | list[str]:
     return encodings
 
 
-def refuse_nul(file: Path, lines: Sequence[str], encodings: Encodings) -> None:
+def check_no_nul(file: Path, lines: Sequence[str], encodings: Encodings) -> None:
     """Raise BertlineError, with what to give, if the first lines of a file have NUL characters: it is no such text."""
     if any("\0" in line for line in lines):
         given = encodings if isinstance(encodings, str) else ",".join(encodings)

@@ -32,7 +32,7 @@ from bertline.corpus.unpacking import (
 )
 from bertline.files import Json, check_is_utf8
 from bertline.planning.corpora import find_files
-from bertline.planning.own_encoding import opened, refuse_nul
+from bertline.planning.own_encoding import check_no_nul, opened
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 ROWS_TO_JUDGE, TABLES_TO_JUDGE = 50, 9
@@ -157,7 +157,7 @@ def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
     split = leipzig = judged = 0
     for one in spread(corpus.files, 9):
         lines = _first_lines(one, encoding)
-        refuse_nul(one, lines, encoding)
+        check_no_nul(one, lines, encoding)
         if lines:
             judged += 1
             leipzig += all(text_files.LEIPZIG_LINE.fullmatch(line) for line in lines)

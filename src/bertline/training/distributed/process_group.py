@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -115,23 +115,24 @@ def _places() -> tuple[int, int, int, int]:
     given = {"LOCAL_WORLD_SIZE": "1", **os.environ}
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"):
         if not re.fullmatch("[0-9]{1,9}", given.get(name, "")):
-            _refuse_environment(f"{name} is {given[name]!r}, not a number" if name in given else f"{name} is not set")
+            value = f"{given[name]!r}, not a number" if name in given else "not set"
+            raise _environment_error(f"{name} is {value}")
     rank, world_size, local_rank, local_world_size, port = (
         int(given[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT")
     )
     if "MASTER_ADDR" not in given:
-        _refuse_environment("MASTER_ADDR is not set")
+        raise _environment_error("MASTER_ADDR is not set")
     if rank >= world_size:
-        _refuse_environment(f"RANK is {rank}, and WORLD_SIZE {world_size}")
+        raise _environment_error(f"RANK is {rank}, and WORLD_SIZE {world_size}")
     if local_world_size == 0 or local_rank >= local_world_size > 1:
-        _refuse_environment(f"LOCAL_RANK is {local_rank}, and LOCAL_WORLD_SIZE {local_world_size}")
+        raise _environment_error(f"LOCAL_RANK is {local_rank}, and LOCAL_WORLD_SIZE {local_world_size}")
     if port >= 1 << 16:
-        _refuse_environment(f"MASTER_PORT is {port}, which is none")
+        raise _environment_error(f"MASTER_PORT is {port}, which is none")
     return rank, world_size, local_rank, local_world_size
 
 
-def _refuse_environment(problem: str) -> NoReturn:
-    raise BertlineError(
+def _environment_error(problem: str) -> BertlineError:
+    return BertlineError(
         f"the trainer reads torchrun's environment, where {problem}; start it through workflow/scripts/launch.py"
     )
 
