@@ -16,7 +16,7 @@ from training_processes import FineTuning
 from bertline.files import read_json
 from bertline.finetuning.batches import micro_batches
 from bertline.modeling.weights import load_tensors
-from bertline.training.stop import STOPPED
+from bertline.training.contract import STOPPED
 
 pytestmark = pytest.mark.slow
 

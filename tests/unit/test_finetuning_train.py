@@ -41,8 +41,8 @@ from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining, make_task_network
 from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import export_huggingface
+from bertline.training.contract import FAILED
 from bertline.training.optimizers.registry import make_optimizer as make_pretraining_optimizer
-from bertline.training.stop import FAILED
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -14,8 +14,9 @@ from torch import Tensor, distributed
 
 from bertline.finetuning import workers
 from bertline.finetuning.workers import best_worker, meet
+from bertline.training.contract import STOPPED
 from bertline.training.distributed.process_group import Group
-from bertline.training.stop import STOPPED, StopSignal
+from bertline.training.stop import StopSignal
 
 SCORES = {0: 40.0, 1: 70.0, 2: 50.0}
 

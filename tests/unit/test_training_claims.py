@@ -10,9 +10,10 @@ import torch
 from training_processes import CONTEXT
 
 from bertline.console import BertlineError
+from bertline.training.contract import STOPPED
 from bertline.training.distributed.claims import claim, claim_whole, private_folder
 from bertline.training.distributed.process_group import Group
-from bertline.training.stop import STOPPED, StopSignal
+from bertline.training.stop import StopSignal
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from training_processes import Trainer, journal, train
 from bertline.files import read_json, sha256_of_file
 from bertline.results.records import Record, read_record
 from bertline.tracking.run_tree import lay_out
-from bertline.training.stop import STOPPED
+from bertline.training.contract import STOPPED
 
 NAMES = {"system/cpu_percent", "system/memory_megabytes"}
 

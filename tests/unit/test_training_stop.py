@@ -17,13 +17,14 @@ from training_processes import CONTEXT, free_port, set_environment, train
 
 from bertline.console import one_line_errors
 from bertline.files import sha256_of_file
+from bertline.training.contract import FAILED, LOST
 from bertline.training.data.collation import MicroBatch
 from bertline.training.distributed import stop_request
 from bertline.training.distributed.process_group import is_lost_connection
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.loop import train as train_here
 from bertline.training.options import Options
-from bertline.training.stop import FAILED, LOST, StopSignal
+from bertline.training.stop import StopSignal
 
 GIVEN = recipe(steps=4)  # 16 samples a step
 FINISHED = 2  # steps before the one that is dropped

@@ -25,10 +25,10 @@ from bertline.console import MAX_MESSAGE_LENGTH, BertlineError, without_credenti
 from bertline.finetuning.tables import read_examples
 from bertline.settings.configuration import load
 from bertline.tasks.registry import TASKS
+from bertline.training.contract import TOKEN
 from bertline.training.distributed.claims import claim, private_folder
 from bertline.training.distributed.process_group import join_group
 from bertline.training.distributed.rendezvous import check_members
-from bertline.training.stop import TOKEN
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/workflow"))

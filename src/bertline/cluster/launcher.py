@@ -37,7 +37,7 @@ from bertline.cluster.ranks import (
 from bertline.console import BertlineError
 from bertline.files import one_line_damage, read_object, write_json, write_text
 from bertline.results import paths
-from bertline.training.stop import STOPPED, TOKEN
+from bertline.training.contract import STOPPED, TOKEN
 
 # Maximum fraction of a job's remaining time reserved for saving: a job of a few minutes must still make progress.
 MAX_SHARE_TO_SAVE = 0.8

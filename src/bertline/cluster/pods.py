@@ -22,7 +22,7 @@ from bertline.cluster.jobs import node_script
 from bertline.cluster.ranks import NodeKind, NodeRanks
 from bertline.console import BertlineError
 from bertline.files import write_text
-from bertline.training.stop import LOST, STOPPED, TOKEN
+from bertline.training.contract import LOST, STOPPED, TOKEN
 
 # Folder of the scripts for the other Pods of this job.
 SCRIPTS = "BERTLINE_NODE_SCRIPTS"

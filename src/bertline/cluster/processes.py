@@ -12,7 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from bertline.training.stop import LOST, STOPPED, print_that_ctrl_c_saves
+from bertline.training.contract import LOST, STOPPED
+from bertline.training.stop import print_that_ctrl_c_saves
 
 # Time for the other processes to end by themselves after one has ended.
 GRACE_SECONDS = 30.0

@@ -24,13 +24,14 @@ from bertline.finetuning.step import Learner, forward, train_step
 from bertline.modeling.heads import TaskNetwork
 from bertline.results import paths
 from bertline.training.checkpoints import CheckpointWriter, agree_on_checkpoint, load_checkpoint
+from bertline.training.contract import STOPPED
 from bertline.training.distributed.process_group import Group
 from bertline.training.journal import Journal
 from bertline.training.lock import TrainingLock
 from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_tensors
 from bertline.training.optimizers.schedules import batch_size_factor, learning_rate_at
 from bertline.training.reproducibility import report_lost_reproducibility
-from bertline.training.stop import STOPPED, StopSignal
+from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
 

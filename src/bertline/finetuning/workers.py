@@ -12,8 +12,9 @@ from pathlib import Path
 from bertline.encoding.hashing import mix_integers
 from bertline.finetuning.loop import Trained, predict
 from bertline.finetuning.step import Learner
+from bertline.training.contract import STOPPED
 from bertline.training.distributed.process_group import Group
-from bertline.training.stop import STOPPED, StopSignal
+from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
 

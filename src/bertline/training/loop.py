@@ -11,13 +11,14 @@ from typing import Any
 from bertline.console import progress_below_log
 from bertline.results import paths
 from bertline.training import memory
+from bertline.training.contract import STOPPED
 from bertline.training.distributed.claims import claim_whole_gpu
 from bertline.training.distributed.process_group import describe, join_group
 from bertline.training.lock import TrainingLock, acquire
 from bertline.training.options import Options
 from bertline.training.phase import Phase
 from bertline.training.profiling import marked, profiled
-from bertline.training.stop import STOPPED, StopSignal
+from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from bertline.command_line import run_command
-from bertline.training.stop import FAILED, LOST
+from bertline.training.contract import FAILED, LOST
 
 SECONDS_FOR_RANK_0 = 5.0
 

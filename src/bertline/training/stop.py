@@ -1,7 +1,5 @@
 """Requests to stop: SIGTERM, Ctrl-C, SIGUSR1 (which Slurm sends before the walltime ends), or a deadline.
 
-And what a launcher and its ranks have agreed on: exit statuses, and the name of a variable.
-
 This module does not import PyTorch, so that handlers are installed before its import, which takes seconds.
 """
 
@@ -14,17 +12,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from bertline.training.contract import STOPPED, TOKEN
+
 if TYPE_CHECKING:
     from bertline.training.distributed.process_group import Group
 
 logger = logging.getLogger(__name__)
-
-# Exit statuses of a trainer's process, with names from sysexits.h. srun returns the highest status of its tasks.
-LOST = 69  # lost the connection to another process, which failed: EX_UNAVAILABLE
-FAILED = 70  # failed by itself and reported why: EX_SOFTWARE
-STOPPED = 75  # stopped on request after saving its state, to be run again: EX_TEMPFAIL
-# Environment variable: a random secret that the ranks of a job share.
-TOKEN = "BERTLINE_JOB_TOKEN"  # noqa: S105
 
 
 def print_that_ctrl_c_saves() -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import distributed
 
 from bertline.console import BertlineError
-from bertline.training.stop import TOKEN
+from bertline.training.contract import TOKEN
 
 logger = logging.getLogger(__name__)
 
