@@ -48,10 +48,13 @@ def ui(
     try:
         yield process, opened
     finally:
-        process.kill()
+        process.terminate()
+        process.wait(60)
 
 
-def test_only_who_has_the_password_is_served_and_everything_ends_with_sigterm(folder: Path) -> None:
+# SIGHUP: its terminal was closed.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_only_who_has_the_password_is_served_and_everything_ends_with_it(folder: Path, number: signal.Signals) -> None:
     port = free_port()
     with ui(folder, "--port", str(port)) as (process, opened):
         wait_until(opened.exists, "the browser's start")
@@ -66,7 +69,7 @@ def test_only_who_has_the_password_is_served_and_everything_ends_with_sigterm(fo
         password = address.partition("@")[0].rpartition(":")[2]
         assert not [one for one in family if password in " ".join(one.cmdline())]
         assert len(family) >= 3
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         process.wait(60)
         assert not [one for one in family[1:] if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
@@ -94,16 +97,14 @@ def test_the_server_answers_before_the_browser_is_opened(folder: Path) -> None:
         f"pathlib.Path({str(folder / 'answer.part')!r}).rename({str(folder / 'answer')!r})\n"
     )
     browser.chmod(0o700)
-    with ui(folder, "--port", str(port), environment={"BROWSER": f"{browser} %s"}) as (process, _):
+    with ui(folder, "--port", str(port), environment={"BROWSER": f"{browser} %s"}) as _:
         wait_until((folder / "answer").exists, "the browser's start")
         assert (folder / "answer").read_text() == "200"
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
 
 
 def test_runs_that_begin_later_are_followed(folder: Path) -> None:
     port = free_port()
-    with ui(folder, "--port", str(port), "--every", "0.5", "--no-password") as (process, opened):
+    with ui(folder, "--port", str(port), "--every", "0.5", "--no-password") as (_, opened):
         wait_until(opened.exists, "the browser's start")
         record = json.loads((folder / write_run(folder, tasks=())).read_text())
         later = folder / "results/runs/later/record.json"
@@ -115,5 +116,3 @@ def test_runs_that_begin_later_are_followed(folder: Path) -> None:
             return {one.info.run_name for one in client.search_runs(experiments, "tags.`bertline.stage` = 'run'")}
 
         wait_until(lambda: "later" in names(), "the tracking of a run that began after `make ui`")
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)

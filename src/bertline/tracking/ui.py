@@ -37,7 +37,7 @@ auth_cache_ttl_seconds = 3600
 
 
 def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> None:
-    """Start MLflow's server and, once it answers, open it in a browser; Ctrl-C or SIGTERM ends both.
+    """Start MLflow's server and, once it answers, open it in a browser; Ctrl-C, SIGTERM or SIGHUP ends both.
 
     If MLFLOW_TRACKING_URI is a server or another database than SQLite, nothing is started, and it is kept up to date.
 
@@ -51,6 +51,8 @@ def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> 
     if not any(Path("results/runs").glob(f"*/{paths.RUN_RECORD}")):
         raise BertlineError("results/runs contains no run yet; run snakemake first")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     if not uri.startswith("sqlite:"):
         print(f"MLflow: {without_credentials(uri)}   (kept up to date from here; Ctrl-C ends it)", flush=True)
         follow(["results/runs"], uri, every)
