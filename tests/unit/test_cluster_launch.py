@@ -289,7 +289,7 @@ sys.exit(69)
     assert "lost the connection" not in done.stderr
 
 
-def start_training(tmp_path, *options, start_new_session=False):
+def start_training(tmp_path, *options, **of_process):
     """Start the launcher with a training; return it and its log when a few steps are done."""
     (tmp_path / "recipe.json").write_text(json.dumps(recipe(steps=100_000)))
     arguments = ["--recipe", tmp_path / "recipe.json", "--output", tmp_path / "phase", "--log-every", "1"]
@@ -297,7 +297,7 @@ def start_training(tmp_path, *options, start_new_session=False):
     command = map(str, [sys.executable, LAUNCH, *options, "--", LAUNCH.with_name("pretrain.py"), *arguments])
     log = tmp_path / "log"
     with log.open("w") as file:
-        launched = subprocess.Popen(command, stderr=file, start_new_session=start_new_session)
+        launched = subprocess.Popen(command, stderr=file, **of_process)
     deadline = time.monotonic() + 100
     while "step 3/" not in log.read_text() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -387,6 +387,21 @@ def test_ctrl_c_on_a_terminal_saves(tmp_path):
     os.killpg(launched.pid, signal.SIGINT)
     assert launched.wait(60) == 75, log.read_text()
     assert log.read_text().count("Ctrl-C: saving; press it again to end at once, without saving") == 1
+    assert re.search(r"asked to stop: step \d+ is saved", log.read_text())
+
+
+@pytest.mark.parametrize("nohup", [False, True])
+def test_a_training_whose_terminal_is_closed_saves_unless_it_was_started_with_nohup(tmp_path, nohup):
+    """The terminal sends SIGHUP to the launcher and to its ranks."""
+    ignore = (lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if nohup else None
+    size = ["--processes-per-node", "2"]
+    launched, log = start_training(tmp_path, *size, start_new_session=True, preexec_fn=ignore)
+    os.killpg(launched.pid, signal.SIGHUP)
+    if nohup:
+        with pytest.raises(subprocess.TimeoutExpired):
+            launched.wait(2)
+        os.killpg(launched.pid, signal.SIGTERM)
+    assert launched.wait(60) == 75, log.read_text()
     assert re.search(r"asked to stop: step \d+ is saved", log.read_text())
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from bertline.training.contract import LOST, STOPPED
-from bertline.training.stop import print_that_ctrl_c_saves
+from bertline.training.stop import install, print_that_ctrl_c_saves
 
 # Time for the other processes to end by themselves after one has ended.
 GRACE_SECONDS = 30.0
@@ -27,6 +27,7 @@ MEMORY_RAN_OUT = (
 PASSED_ON = {
     signal.SIGTERM: signal.SIGTERM,
     signal.SIGINT: signal.SIGTERM,  # on a terminal they get both; a second SIGINT ends them
+    signal.SIGHUP: signal.SIGTERM,  # a terminal that is closed
     signal.SIGUSR1: signal.SIGUSR1,  # Slurm's, before the walltime ends
     signal.SIGUSR2: signal.SIGUSR1,  # Grid Engine's and LSF's
 }
@@ -108,8 +109,7 @@ def wait_for_all(
         if number == signal.SIGINT and interrupts == 1:
             print_that_ctrl_c_saves()
 
-    for number in PASSED_ON:
-        signal.signal(number, receive)
+    install(PASSED_ON, receive)
     if while_connected:
         threading.Thread(target=_follow_input, args=[processes], daemon=True).start()
     while (failed := _first_failure(processes)) is None and _is_any_running(processes):

@@ -1,4 +1,4 @@
-"""Requests to stop: SIGTERM, Ctrl-C, SIGUSR1 (which Slurm sends before the walltime ends), or a deadline.
+"""Requests to stop: SIGTERM, Ctrl-C, SIGUSR1 (which Slurm sends before the walltime ends), SIGHUP, or a deadline.
 
 This module does not import PyTorch, so that handlers are installed before its import, which takes seconds.
 """
@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,13 @@ def print_that_ctrl_c_saves() -> None:
         os.write(2, b"Ctrl-C: saving; press it again to end at once, without saving\n")
 
 
+def install(numbers: Iterable[int], handler: Callable[[int, object], None]) -> None:
+    """Install a handler of signals, but not of a terminal that is closed if that is ignored, as under nohup."""
+    for number in numbers:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 class StopSignal:
     """A recorder of requests to stop. Create it in the main thread, as early as possible."""
 
@@ -33,8 +41,7 @@ class StopSignal:
         """Install the handlers; the deadline is `minutes` from now, None for no deadline."""
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self._received = False
-        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
-            signal.signal(number, self._receive)
+        install((signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP), self._receive)
 
     def _receive(self, number: int, frame: object) -> None:
         self._received = True
