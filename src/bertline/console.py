@@ -1,13 +1,14 @@
-"""Console output of the commands: one-line errors and progress bars."""
+"""Console of the commands: one-line errors, progress bars, handlers of signals."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import re
+import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn, TypeVar
 
@@ -119,3 +120,10 @@ def progress_below_log(*, done: int, total: int, unit: str, shown: bool) -> Iter
         nullcontext() if bar.disable else logging_redirect_tqdm(),
     ):
         yield bar
+
+
+def handle_signals(numbers: Iterable[int], handler: Callable[[int, Any], Any]) -> None:
+    """Install a handler of signals, but not of SIGHUP, a closed terminal, if that is ignored, as under nohup."""
+    for number in numbers:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)

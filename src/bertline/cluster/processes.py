@@ -12,8 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from bertline.console import handle_signals
 from bertline.training.contract import LOST, STOPPED
-from bertline.training.stop import install, print_that_ctrl_c_saves
+from bertline.training.stop import print_that_ctrl_c_saves
 
 # Time for the other processes to end by themselves after one has ended.
 GRACE_SECONDS = 30.0
@@ -109,7 +110,7 @@ def wait_for_all(
         if number == signal.SIGINT and interrupts == 1:
             print_that_ctrl_c_saves()
 
-    install(PASSED_ON, receive)
+    handle_signals(PASSED_ON, receive)
     if while_connected:
         threading.Thread(target=_follow_input, args=[processes], daemon=True).start()
     while (failed := _first_failure(processes)) is None and _is_any_running(processes):

@@ -19,7 +19,7 @@ import psutil
 import requests
 import tenacity
 
-from bertline.console import BertlineError, without_credentials
+from bertline.console import BertlineError, handle_signals, without_credentials
 from bertline.files import CHECKOUT
 from bertline.results import paths
 from bertline.tracking.store import default_tracking_uri, follow, initialise
@@ -50,9 +50,7 @@ def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> 
     uri = default_tracking_uri()
     if not any(Path("results/runs").glob(f"*/{paths.RUN_RECORD}")):
         raise BertlineError("results/runs contains no run yet; run snakemake first")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+    handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if not uri.startswith("sqlite:"):
         print(f"MLflow: {without_credentials(uri)}   (kept up to date from here; Ctrl-C ends it)", flush=True)
         follow(["results/runs"], uri, every)

@@ -9,10 +9,10 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from bertline.console import handle_signals
 from bertline.training.contract import STOPPED, TOKEN
 
 if TYPE_CHECKING:
@@ -27,13 +27,6 @@ def print_that_ctrl_c_saves() -> None:
         os.write(2, b"Ctrl-C: saving; press it again to end at once, without saving\n")
 
 
-def install(numbers: Iterable[int], handler: Callable[[int, object], None]) -> None:
-    """Install a handler of signals, but not of a terminal that is closed if that is ignored, as under nohup."""
-    for number in numbers:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, handler)
-
-
 class StopSignal:
     """A recorder of requests to stop. Create it in the main thread, as early as possible."""
 
@@ -41,7 +34,7 @@ class StopSignal:
         """Install the handlers; the deadline is `minutes` from now, None for no deadline."""
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self._received = False
-        install((signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP), self._receive)
+        handle_signals((signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP), self._receive)
 
     def _receive(self, number: int, frame: object) -> None:
         self._received = True
