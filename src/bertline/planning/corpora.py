@@ -224,12 +224,12 @@ def find_files(pattern: str) -> list[str]:
     start = _fixed_part(pattern)
 
     @cache
-    def returns(folder: Path) -> bool:
+    def leads_back(folder: Path) -> bool:
         above = [parent for parent in folder.parents if parent.is_relative_to(start)]
-        return any(map(returns, above[:1])) or os.path.realpath(folder) in map(os.path.realpath, above)
+        return any(map(leads_back, above[:1])) or os.path.realpath(folder) in map(os.path.realpath, above)
 
     found = (Path(path) for path in glob.iglob(pattern, recursive=True))
-    return sorted(str(path) for path in found if path.is_file() and not returns(path.parent))
+    return sorted(str(path) for path in found if path.is_file() and not leads_back(path.parent))
 
 
 def _fixed_part(pattern: str) -> Path:
