@@ -2,13 +2,13 @@
 
     python bench/train.py results/runs/demo/dataset/dataset.json --threads 2
 
-Both compute the same batches of real samples, 8 x 128, with dropout 0.1 and fused AdamW. Bertline runs the engine as in
-a phase: it reads, masks, accumulates, clips and steps. transformers gets prepared batches, and the faster of its sdpa
-and eager attention counts. Rounds alternate; a ratio is the median over rounds of transformers' time / Bertline's. Also
-measured are the share of a step spent waiting for data, and the share of time for checkpoints at the default interval.
-Bertline's faster precision is compared with the rate of the machine's own matrix products in the same rounds, and its
-time is divided among the classes of kernels. bf16 is left out on a processor that is faster in fp32. The last line is
-JSON.
+Both compute the same batches of real samples, two micro-batches of 8 x 128 before each update, with dropout 0.1 and
+fused AdamW. Bertline runs the engine as in a phase: it reads, masks, accumulates, clips and steps. transformers gets
+prepared batches, and the faster of its sdpa and eager attention counts. Rounds alternate; a ratio is the median over
+rounds of transformers' time / Bertline's. Also measured are the share of a step spent waiting for data, and the share
+of time for checkpoints at the default interval. Bertline's faster precision is compared with the rate of the machine's
+own matrix products in the same rounds, and its time is divided among the classes of kernels. bf16 is left out on a
+processor that is faster in fp32. The last line is JSON.
 
 bench/gpu.py measures a GPU.
 """
@@ -51,7 +51,7 @@ from bertline.training.options import Options
 from bertline.training.profiling import class_of
 from bertline.training.started import hardware_of
 
-BATCH, LENGTH = 8, 128
+GLOBAL_BATCH, MICRO_BATCH, LENGTH = 16, 8, 128  # samples, samples, tokens
 PRODUCT, PRODUCTS = 2048, "products"  # rows and columns of the matrices whose product's rate counts as the peak
 PROFILED = 3  # steps
 TYPES, ATTENTIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}, ("sdpa", "eager")
@@ -60,15 +60,16 @@ TYPES, ATTENTIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}, ("sdpa", "e
 def compare(shape: str, data: TrainingData, group: Group, rounds: int, compiled: bool) -> dict[str, float]:
     """Time the alternating steps of one shape; print the times and return the ratios."""
     precisions = [kind for kind in TYPES if kind == "fp32" or group.device.type == "cuda" or processor.has_fast_bf16()]
-    recipes = {kind: make_recipe(read_model(f"bert-{shape}"), precision=kind) for kind in precisions}
-    batches = batches_of_transformers(recipes["fp32"], data, group, Layout(LENGTH, BATCH), rounds + WARM_UP_STEPS)
+    model, settings = read_model(f"bert-{shape}"), {"optimizer": "adamw", "global_batch_size": GLOBAL_BATCH}
+    recipes = {kind: make_recipe(model, precision=kind, **settings) for kind in precisions}
+    layout = Layout(LENGTH, MICRO_BATCH)
+    batches = batches_of_transformers(recipes["fp32"], data, group, layout, rounds + WARM_UP_STEPS)
     steps: dict[str, Step] = {}
     for attention, precision in itertools.product(ATTENTIONS, precisions):
-        model = make_transformers_model(recipes["fp32"], data, group.device, attention)
+        theirs = make_transformers_model(recipes["fp32"], data, group.device, attention)
         steps[f"transformers {precision} {attention}"] = make_transformers_step(
-            model, model, batches, group.device, precision
+            theirs, theirs, batches, group.device, precision
         )
-    layout = Layout(LENGTH, BATCH)
     ours = {kind: make_our_step(recipes[kind], data, group, layout, compiled=compiled) for kind in precisions}
     products = {f"{PRODUCTS} {kind}": product_step(TYPES[kind], group.device) for kind in precisions}
     steps |= {f"ours {kind}": step for kind, step in ours.items()} | products
@@ -80,7 +81,7 @@ def compare(shape: str, data: TrainingData, group: Group, rounds: int, compiled:
 
     for name, values in seconds.items():
         median = statistics.median(values)
-        print(f"  {shape:5} {name:24} {1000 * median:9.1f} ms  {BATCH / median:8.1f} sequences/s", flush=True)
+        print(f"  {shape:5} {name:24} {1000 * median:9.1f} ms  {GLOBAL_BATCH / median:8.1f} sequences/s", flush=True)
     fastest = min(precisions, key=lambda precision: statistics.median(seconds[f"ours {precision}"]))
     in_all = sum(value for kind in ours for value in seconds[f"ours {kind}"])
     step, peak = ours[fastest], peaks[fastest]
@@ -157,7 +158,8 @@ def main(
         device = hardware_of(group.device)
         mean = data.train.lengths.mean()
         print(f"{device}, torch {torch.__version__}, transformers {transformers.__version__}, {threads} threads")
-        print(f"{BATCH} x {LENGTH}, mean length {mean:.1f}, vocabulary {data.vocab_size:,}, dropout 0.1, AdamW")
+        batches = f"{GLOBAL_BATCH // MICRO_BATCH} x {MICRO_BATCH} x {LENGTH}"
+        print(f"{batches}, mean length {mean:.1f}, vocabulary {data.vocab_size:,}, dropout 0.1, AdamW")
         result: dict[str, Any] = {"device": device}
         for shape in shapes:
             result |= compare(shape, data, group, rounds, compile)
