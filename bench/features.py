@@ -29,6 +29,7 @@ from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.text_task import sequences_of_texts
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.huggingface import export_huggingface
+from bertline.training.distributed.claims import claim_device
 
 LAYERS = (-1, -2, -3, -4)
 BATCH, LENGTH = 32, 128
@@ -76,7 +77,7 @@ def main(
     """
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device, _claim = claim_device()
     lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
     drawn = np.random.default_rng(1).permutation(len(lines))[:count]
     with tempfile.TemporaryDirectory() as name:

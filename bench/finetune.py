@@ -42,6 +42,7 @@ from bertline.finetuning.prepared import PreparedTask, prepare_task
 from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.step import Learner
 from bertline.finetuning.train import make_model
+from bertline.training.distributed.claims import claim_device
 from bertline.training.distributed.process_group import Group
 
 BATCH = 32
@@ -234,7 +235,7 @@ def main(
     """
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device, _claim = claim_device()
     if processes > 1:
         print(f"{describe_machine(device, 1)} per process, BERT-{shape}, fp32")
         with tempfile.TemporaryDirectory() as folder:

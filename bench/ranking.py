@@ -33,6 +33,7 @@ from bertline.finetuning.ranking.collection import write_collection
 from bertline.finetuning.ranking.task import prepare_ranking
 from bertline.finetuning.step import Learner
 from bertline.finetuning.train import make_model
+from bertline.training.distributed.claims import claim_device
 from bertline.training.distributed.process_group import Group
 
 MODELS = Path(__file__).parents[1] / "config/models"
@@ -151,7 +152,7 @@ def main(
     """
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device, _claim = claim_device()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         task = prepare(collection, queries, vocabulary, folder, count)

@@ -42,6 +42,7 @@ from bertline.modeling.bert import BertConfig, BertForPreTraining, make_task_net
 from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import export_huggingface
 from bertline.training.contract import FAILED
+from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.registry import make_optimizer as make_pretraining_optimizer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -148,6 +149,30 @@ def test_without_layerwise_decay_the_optimizer_is_that_of_pretraining_to_the_las
             optimizer.zero_grad()
         results.append(model.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
+
+
+@pytest.mark.parametrize(("micro_batch_tokens", "rounding"), [(8192, 0.0), (40, 1e-5)])
+def test_word_embeddings_with_gradients_of_few_rows_get_the_bits_of_those_with_whole_ones(
+    tmp_path: Path, tokenizer: Path, micro_batch_tokens: int, rounding: float
+) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"))
+    task = prepare_task("cola", recipe["data"], recipe["settings"], tokenizer)
+    results = []
+    for is_sparse in (True, False):
+        torch.manual_seed(0)
+        model = make_model({**MODEL, "initializer_range": 0.5}, task, 32, None).train()
+        options = Options(threads=1, micro_batch_tokens=micro_batch_tokens)
+        learner = step.Learner(model, task, recipe["settings"], 1, Group(0, 1, torch.device("cpu")), options)
+        words = model.encoder.embeddings.word
+        assert words.sparse
+        words.sparse = is_sparse
+        votes = dict.fromkeys(step.VOTES, 0.0)
+        batches = islice(training_batches(task.train.lengths, 8, seed=7), 4)
+        norms = [step.train_step(learner, rows, at, 1e-2, votes).norm for at, rows in enumerate(batches, 1)]
+        assert all(norm > step.MAX_GRADIENT_NORM for norm in norms)  # so that every gradient is clipped
+        results.append([words.weight.detach(), words.weight.grad, torch.tensor(norms)])
+    for ours, whole in zip(*results, strict=True):
+        torch.testing.assert_close(ours, whole, rtol=rounding, atol=rounding)
 
 
 # Whole runs

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bertline.modeling.attention import Packed, attend, attend_in_rows
-from bertline.modeling.dropout import Dropout, drop
+from bertline.modeling.dropout import Dropout, drop, keep
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.25, 0.5, 0.9])
@@ -16,6 +16,13 @@ def test_the_share_is_dropped_and_the_mean_stays(probability):
     assert float((dropped == 0).double().mean()) == pytest.approx(probability, abs=0.002)
     assert float(dropped.double().mean()) == pytest.approx(1, abs=0.01)
     assert len(dropped.unique()) == 2
+
+
+@pytest.mark.parametrize("probability", [1e-9, 0.1, 1 - 1e-9])
+def test_a_probability_is_never_rounded_to_one_of_the_ends_and_factors_are_exact(probability):
+    drawn = keep([1 << 20], probability, torch.Generator().manual_seed(6)).unique().tolist()
+    share = min(max(1, round(probability * 65536)), 65535) / 65536
+    assert drawn == [0.0, torch.tensor(1 / (1 - share)).item()]
 
 
 def test_every_element_is_dropped_equally_often_and_independently():

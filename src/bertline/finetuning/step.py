@@ -51,6 +51,8 @@ class Learner:
         self.optimizer = make_optimizer(
             self.model, weight_decay=settings["weight_decay"], layerwise_decay=settings["layerwise_decay"]
         )
+        # Several ranks reduce a dense buffer; on a GPU the sum of a sparse gradient's rows has no fixed order.
+        self.model.encoder.embeddings.word.sparse = self.group.world_size == 1 and self.group.device.type == "cpu"
         self.gradients = Gradients(self.model, ("loss", *VOTES), world_size=self.group.world_size)
         self.scale = LossScale(settings["precision"])
         self.rank_weights = (1.0,) * self.group.world_size

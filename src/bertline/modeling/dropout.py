@@ -1,7 +1,7 @@
 """Dropout. On a CPU, its random numbers take up to a tenth of a step, so they are drawn four at a time.
 
 PyTorch's CPU kernels draw one number per element, both eager and compiled. Here a 64-bit draw is split into four of 16
-bits: the probability is rounded to 1/65536. Draws follow `torch.manual_seed`, as PyTorch's own do.
+bits: the probability is a multiple of 1/65536 between 0 and 1. Draws follow `torch.manual_seed`, as PyTorch's own do.
 """
 
 from __future__ import annotations
@@ -46,8 +46,12 @@ def draw_seed(device: torch.device) -> Tensor:
 
 
 def _factors(draws: Tensor, probability: float) -> Tensor:
-    threshold = round(probability * RANGE)
-    return (draws >= threshold - RANGE // 2) * (RANGE / (RANGE - threshold))
+    dropped = min(max(1, round(probability * RANGE)), RANGE - 1)
+    least, scale = dropped - RANGE // 2, RANGE / (RANGE - dropped)  # the smallest draw that stays
+    if torch.compiler.is_compiling():
+        return (draws >= least) * scale  # a byte per element is kept for the backward pass
+    # The same numbers in a third of the time: PyTorch's kernels for Booleans on a CPU are not vectorised.
+    return draws.clamp(least - 1, least).sub_(least - 1).to(torch.float32).mul_(scale)
 
 
 def _draw_in_either_mode(shape: list[int], device: torch.device) -> Tensor:

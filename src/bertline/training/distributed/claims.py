@@ -20,6 +20,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from bertline.console import BertlineError
+from bertline.training.allocator import keep_freed_memory
 from bertline.training.distributed.process_group import Group
 from bertline.training.stop import StopSignal, end_if_asked
 
@@ -35,6 +36,7 @@ def claim_device(sharing: int = 1, stop_signal: StopSignal | None = None) -> tup
     Raises SystemExit with status 75 when `stop_signal` is set while it waits.
     """
     if not torch.cuda.is_available():
+        keep_freed_memory()
         return torch.device("cpu"), None
     names = [_name(index) for index in range(torch.cuda.device_count())]
     index, lock = claim(names, private_folder(Path(tempfile.gettempdir())), sharing, stop_signal)

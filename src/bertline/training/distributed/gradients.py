@@ -8,8 +8,10 @@ do ranks that compute more or fewer micro-batches. (DistributedDataParallel rebu
 with four ranks, results then differ after a resume.)
 
 A single rank has nothing to reduce and uses the gradients as backward made them: clearing a buffer and adding to it
-would be two more passes over them. CUDA graphs write to fixed addresses, so with them a single rank needs the buffer,
-too. Gradients of sharded weights are reduced in backward, which leaves only the statistics.
+would be two more passes over them. Sparse gradients, of a table of which a batch looks up few rows, are added to a
+dense one that stays; only these rows are scaled and cleared. CUDA graphs write to fixed addresses, so with them a
+single rank needs the buffer, too. Gradients of sharded weights are reduced in backward, which leaves only the
+statistics.
 """
 
 from __future__ import annotations
@@ -43,6 +45,25 @@ class _Bucket:
     work: distributed.Work | None = field(default=None, repr=False)
 
 
+@dataclass
+class _Table:
+    """A table's dense gradient.
+
+    Attributes:
+        gradient: zero but for `rows`.
+        rows: int64 [N], those that the batch looked up, some several times.
+    """
+
+    gradient: Tensor
+    rows: Tensor
+
+    def clear(self) -> None:
+        self.gradient.index_fill_(0, self.rows, 0.0)
+
+    def scale(self, factor: float) -> None:
+        self.gradient.index_copy_(0, self.rows, self.gradient.index_select(0, self.rows).mul_(factor))
+
+
 class Gradients:
     """Gradients of a model and statistics of a step."""
 
@@ -62,6 +83,7 @@ class Gradients:
         device = self._parameters[0].device
         self._flat: Tensor | None = None
         self._buckets: list[_Bucket] = []
+        self._tables: dict[Tensor, _Table] = {}
         self._started, self._is_last = 0, False
         if reduces_in_backward(model) or (world_size == 1 and not always_flat):
             self.statistics = torch.zeros(len(self._names), dtype=torch.float32, device=device)
@@ -121,6 +143,8 @@ class Gradients:
             self._buffer.zero_()
             return
         self.statistics.zero_()
+        for table in self._tables.values():
+            table.clear()
         for parameter in self._parameters:
             parameter.grad = None
 
@@ -141,26 +165,42 @@ class Gradients:
                 bucket.work.wait()
             bucket.work = None
         self._started, self._is_last = 0, False
+        if self._flat is None:
+            self._make_dense()
         return dict(zip(self._names, self.statistics.tolist(), strict=True))
+
+    def _make_dense(self) -> None:
+        for parameter in self._parameters:
+            sparse = parameter.grad
+            if sparse is not None and sparse.is_sparse:
+                rows = sparse._indices()[0]
+                gradient = (
+                    self._tables[parameter].gradient if parameter in self._tables else torch.zeros_like(parameter)
+                )
+                # In the order of the tokens, as the embedding's dense gradient is summed.
+                parameter.grad = gradient.index_add_(0, rows, sparse._values())
+                self._tables[parameter] = _Table(gradient, rows)
 
     def clip(self, max_norm: float, scale: float = 1.0) -> float:
         """Divide the gradients by `scale`, then clip them to the global norm `max_norm`.
 
         Returns the norm before clipping, non-finite if a gradient is.
         """
-        gradients = self.tensors()
-        norms = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        norms = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.tensors())))
         norm = float(norms_of_whole(norms, like=self._parameters[0])) / scale
         factor = min(1.0, max_norm / norm) / scale if norm > 0 else 1.0 / scale
         if factor != 1.0:
-            torch._foreach_mul_(gradients, factor)
+            torch._foreach_mul_(self.tensors(with_tables=False), factor)
+            for table in self._tables.values():
+                table.scale(factor)
         return norm
 
-    def tensors(self) -> list[Tensor]:
+    def tensors(self, *, with_tables: bool = True) -> list[Tensor]:
         """Return this rank's gradients: all in one tensor, or one tensor per parameter."""
         if self._flat is not None:
             return [self._flat]
-        return [own_part(parameter.grad) for parameter in self._parameters if parameter.grad is not None]
+        chosen = [parameter for parameter in self._parameters if with_tables or parameter not in self._tables]
+        return [own_part(parameter.grad) for parameter in chosen if parameter.grad is not None]
 
 
 def _aligned(elements: int) -> int:

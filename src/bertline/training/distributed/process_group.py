@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, distributed
 
 from bertline.console import BertlineError
+from bertline.training.allocator import keep_freed_memory
 from bertline.training.distributed.rendezvous import check_members, connect
 
 # A rank may have to wait while rank 0 writes a large checkpoint to a slow disk.
@@ -96,6 +97,8 @@ def join_group(threads: int) -> Group:
         torch.cuda.set_device(device)
         # With it, a rank connects and fails here, and a barrier, which has no tensor, need not guess the GPU.
         device_id = device
+    else:
+        keep_freed_memory()
     try:
         distributed.init_process_group(
             backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT, device_id=device_id
