@@ -67,7 +67,8 @@ def _attend_with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor
     """Attend as PyTorch does on a CPU, whose fast kernels lack dropout, but with `drop`'s random numbers."""
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
+        # Not masked_fill of the scores, which takes as long as the products, and again in backward.
+        scores = scores + scores.new_zeros(mask.shape).masked_fill(~mask, -torch.inf)
     # Under autocast the softmax is in float32; cast its weights back.
     return drop(scores.softmax(-1).to(value.dtype), dropout) @ value
 
