@@ -4,10 +4,11 @@
 
 Both compute the same batches of real samples, two micro-batches of 8 x 128 before each update, with dropout 0.1 and
 fused AdamW. Bertline runs the engine as in a phase: it reads, masks, accumulates, clips and steps. transformers gets
-prepared batches, and the faster of its sdpa and eager attention counts. Rounds alternate; a ratio is the median over
-rounds of transformers' time / Bertline's. Also measured are the share of a step spent waiting for data, and the share
-of time for checkpoints at the default interval. Bertline's faster precision is compared with the rate of the machine's
-own matrix products in the same rounds, and its time is divided among the classes of kernels. bf16 is left out on a
+prepared batches, and the faster of its sdpa and eager attention counts. Freed memory stays with the process for both,
+as in a phase, which makes transformers faster than it is by itself. Rounds alternate; a ratio is the median over rounds
+of transformers' time / Bertline's. Also measured are the share of a step spent waiting for data, and the share of time
+for checkpoints at the default interval. Bertline's faster precision is compared with the rate of the machine's own
+matrix products in the same rounds, and its time is divided among the classes of kernels. bf16 is left out on a
 processor that is faster in fp32. The last line is JSON.
 
 bench/gpu.py measures a GPU.
