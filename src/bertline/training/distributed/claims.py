@@ -33,7 +33,8 @@ RETRY_SECONDS = 2.0
 def claim_device(sharing: int = 1, stop_signal: StopSignal | None = None) -> tuple[torch.device, FileLock | None]:
     """Return a GPU that fewer than `sharing` others use, or the CPU, and the lock that reserves a place on it.
 
-    Raises SystemExit with status 75 when `stop_signal` is set while it waits.
+    On a CPU this process keeps freed memory from then on. Raises SystemExit with status 75 when `stop_signal` is set
+    while it waits.
     """
     if not torch.cuda.is_available():
         keep_freed_memory()

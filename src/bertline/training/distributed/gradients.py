@@ -170,6 +170,7 @@ class Gradients:
         return dict(zip(self._names, self.statistics.tolist(), strict=True))
 
     def _make_dense(self) -> None:
+        """Replace sparse gradients, which PyTorch's fused AdamW does not take, with dense ones."""
         for parameter in self._parameters:
             sparse = parameter.grad
             if sparse is not None and sparse.is_sparse:

@@ -83,7 +83,7 @@ class Group:
 
 
 def join_group(threads: int) -> Group:
-    """Join the other processes, over nccl on GPUs and gloo on CPUs.
+    """Join the other processes, over nccl on GPUs and gloo on CPUs; on a CPU, keep freed memory from then on.
 
     Args:
         threads: of this node, divided among its processes.
