@@ -24,4 +24,5 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and not any(name in os.environ for name in USERS_OWN):
         mallopt(M_TRIM_THRESHOLD, LARGEST)
-        mallopt(M_MMAP_THRESHOLD, LARGEST) or mallopt(M_MMAP_THRESHOLD, LARGEST_BEFORE_2_35)
+        if not mallopt(M_MMAP_THRESHOLD, LARGEST):
+            mallopt(M_MMAP_THRESHOLD, LARGEST_BEFORE_2_35)

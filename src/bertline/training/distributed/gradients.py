@@ -174,10 +174,8 @@ class Gradients:
         for parameter in self._parameters:
             sparse = parameter.grad
             if sparse is not None and sparse.is_sparse:
-                rows = sparse._indices()[0]
-                gradient = (
-                    self._tables[parameter].gradient if parameter in self._tables else torch.zeros_like(parameter)
-                )
+                rows, table = sparse._indices()[0], self._tables.get(parameter)
+                gradient = torch.zeros_like(parameter) if table is None else table.gradient
                 # In the order of the tokens, as the embedding's dense gradient is summed.
                 parameter.grad = gradient.index_add_(0, rows, sparse._values())
                 self._tables[parameter] = _Table(gradient, rows)
