@@ -2,11 +2,12 @@
 
     python bench/ranking.py msmarco/collection.tsv msmarco/queries.tsv vocab.txt --threads 1
 
-Both train on and score the same pairs of a query and a passage, of at most 512 tokens: ours from a collection
-tokenized on disk, transformers from tokens in memory. transformers takes pairs in random order, in batches of 8 for
-training and of 32 for scoring, each padded to its longest pair; in each precision, the faster of its sdpa and eager
-attention counts; bf16 is left out on a processor that is faster in fp32. Times are processor times (on a GPU, wall
-times), rounds alternate after a warm-up, and a ratio is that of the medians over the rounds. The last line is JSON.
+Both train for an epoch on the same pairs of a query and a passage, of at most 512 tokens, and score the same ones: ours
+from a collection tokenized on disk, transformers from tokens in memory. transformers takes pairs in random order, in
+batches of 8 for training and of 32 for scoring, each padded to its longest pair; in each precision, the faster of its
+sdpa and eager attention counts; bf16 is left out on a processor that is faster in fp32. Times are processor times (on a
+GPU, wall times), rounds alternate after a warm-up, and a ratio is that of the medians over the rounds. The last line is
+JSON.
 """
 
 import functools
@@ -47,14 +48,15 @@ SETTINGS = {
 
 
 def prepare(collection: Path, queries: Path, vocabulary: Path, folder: Path, count: int) -> PreparedTask:
-    """Prepare `count` candidates, drawn at random, and as many training examples."""
+    """Prepare `count` candidates, drawn at random, and as many triples of one of them and a random negative."""
     tokenizer, random = take_tokenizer(vocabulary, lowercase=True), np.random.default_rng(1)
     names = [[line.split("\t")[0] for line in path.read_text().splitlines()] for path in (queries, collection)]
     drawn = random.permutation(len(names[0]) * len(names[1]))[:count]
     pairs = [(names[0][number % len(names[0])], names[1][number // len(names[0])]) for number in drawn]
     (folder / "candidates.tsv").write_text("".join(f"{query}\t{passage}\n" for query, passage in pairs))
     (folder / "qrels.tsv").write_text("".join(f"{query}\t0\t{passage}\t1\n" for query, passage in dict(pairs).items()))
-    triples = [f"{query}\t{passage}\t{names[1][0]}\n" for query, passage in pairs]
+    negatives = random.choice(names[1], count)
+    triples = [f"{query}\t{passage}\t{negative}\n" for (query, passage), negative in zip(pairs, negatives, strict=True)]
     (folder / "triples.tsv").write_text("".join(triples))
     (folder / "collection").mkdir()
     write_collection(collection, tokenizer, folder / "collection")
@@ -64,18 +66,18 @@ def prepare(collection: Path, queries: Path, vocabulary: Path, folder: Path, cou
     return prepare_ranking({"relevance_level": 1, "metric": "map"}, data, SETTINGS, tokenizer)
 
 
-def our_work(task: PreparedTask, model: Any, folder: Path, batches: int) -> dict[str, Work]:
-    """Return functions that train on `batches` batches and score the candidates; they return the number of pairs."""
+def our_work(task: PreparedTask, model: Any, folder: Path) -> dict[str, Work]:
+    """Return functions that train for an epoch and score the candidates; they return the number of pairs."""
     seeds = itertools.count(1)
 
     def training(precision: str) -> int:
-        settings = SETTINGS | {"precision": precision, "epochs": batches * BATCH / len(task.train)}
+        settings = SETTINGS | {"precision": precision, "epochs": 1}
         with tempfile.TemporaryDirectory(dir=folder) as output:
             learner = Learner(
                 model, task, settings, next(seeds), Group(0, 1, next(model.parameters()).device), Options()
             )
             train(learner, Path(output), "bench")
-        return batches * BATCH
+        return len(task.train)
 
     def scoring(precision: str) -> int:
         return len(predict(model, task.dev.inputs, task.padding, precision))
@@ -87,7 +89,7 @@ def our_work(task: PreparedTask, model: Any, folder: Path, batches: int) -> dict
     return work
 
 
-def their_work(task: PreparedTask, model: Any, device: torch.device, batches: int) -> dict[str, Work]:
+def their_work(task: PreparedTask, model: Any, device: torch.device) -> dict[str, Work]:
     """Return the same functions with transformers' network, for each precision and attention."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.0, fused=True)
     inputs = {name: one.take(np.arange(len(one))) for name, one in (("train", task.train), ("score", task.dev.inputs))}
@@ -102,13 +104,15 @@ def their_work(task: PreparedTask, model: Any, device: torch.device, batches: in
     def training(attention: str, dtype: torch.dtype | None) -> int:
         model.set_attn_implementation(attention)
         model.train()
-        for rows in random.permutation(len(task.train))[: batches * BATCH].reshape(batches, BATCH):
+        order = random.permutation(len(task.train))
+        for start in range(0, len(order), BATCH):
+            rows = order[start : start + BATCH]
             labels = torch.from_numpy(task.train_targets[rows].astype(np.int64)).to(device)
             forward("train", rows, dtype, labels).loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        return batches * BATCH
+        return len(task.train)
 
     @torch.inference_mode()
     def scoring(attention: str, dtype: torch.dtype | None) -> int:
@@ -133,10 +137,9 @@ def main(
     vocabulary: Path,
     *,
     shape: str = "mini",
-    count: int = 1024,
-    batches: int = 32,
+    count: int = 512,
     threads: int = 1,
-    rounds: int = 5,
+    rounds: int = 3,
 ) -> None:
     """Run the benchmark.
 
@@ -145,8 +148,7 @@ def main(
         queries: likewise.
         vocabulary: a vocab.txt, such as that of BERT-base uncased.
         shape: of config/models/bert-*.json.
-        count: number of candidates, drawn at random.
-        batches: number of training batches.
+        count: number of candidates, drawn at random; training has twice as many pairs, each with a random negative.
         threads: of the CPU.
         rounds: of each side; the median counts.
     """
@@ -161,7 +163,7 @@ def main(
         described: dict[str, Any] = {**settings, "num_labels": 2, "attn_implementation": "sdpa"}
         config = transformers.BertConfig(**described)
         theirs: Any = transformers.BertForSequenceClassification(config)
-        work = our_work(task, ours, folder, batches) | their_work(task, theirs.to(device), device, batches)
+        work = our_work(task, ours, folder) | their_work(task, theirs.to(device), device)
         speeds = speeds_of(work, rounds, device)
     median = {name: statistics.median(values) for name, values in speeds.items()}
     print(describe_machine(device, threads))
