@@ -30,7 +30,7 @@ from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.micro_batch import fix_shapes_of_phase
 from bertline.training.objective import AUTOCAST
 from bertline.training.options import Options
-from bertline.training.setup import make_learner
+from bertline.training.setup import make_learner, prepare_device
 from bertline.training.step import Learner, train_step
 
 ROOT = Path(__file__).parents[1]
@@ -112,6 +112,7 @@ def make_our_step(
     if compiled:
         layout = fix_shapes_of_phase(layout, data, recipe, group.world_size)
     options = Options(compiled=compiled, cuda_graphs=cuda_graphs)
+    prepare_device(recipe["settings"], group, options)
     learner = make_learner(recipe, data, group, options, layout=layout)
     learner.accumulator.seek(0)
     return OurStep(learner, itertools.count())

@@ -4,10 +4,11 @@
     PYTHONPATH=src python bench/traffic.py --models bert-base --tokens 8192 --precision fp32
 
 The forward and backward pass of a packed micro-batch runs operator by operator on fake tensors, which have shapes and
-types and no numbers (tests/unit/fake_gpu_device.py). An operator reads its arguments and writes its results once, and
-a view moves nothing; caches are left out, and so is torch.compile, which merges operators. The difference between
-networks of two layers and of one is what a layer moves. The unit is h bytes per token and layer, with h the hidden
-size: copying the hidden states in bfloat16 moves 4 h. The last line is JSON.
+types and no numbers (tests/unit/fake_gpu_device.py). An operator reads its arguments and writes its results once, and a
+view moves nothing; caches are left out, and so are torch.compile, which merges operators, and the conversion of the
+weights, once a step. The difference between networks of two layers and of one is what a layer moves. The unit is h
+bytes per token and layer, with h the hidden size: copying the hidden states in bfloat16 moves 4 h. The last line is
+JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from bertline.command_line import run_command  # noqa: E402
 from bertline.files import read_json  # noqa: E402
 from bertline.modeling.architectures import architecture_of, config_from_dict  # noqa: E402
 from bertline.modeling.attention import Packed  # noqa: E402
-from bertline.training.objective import make_loss_fn, prepare_network  # noqa: E402
+from bertline.modeling.weight_copies import WeightCopies  # noqa: E402
+from bertline.training.objective import AUTOCAST, make_loss_fn, prepare_network  # noqa: E402
 
 VOCABULARY, MASKED_EVERY = 30522, 7
 CLASSES = {
@@ -106,6 +108,7 @@ def count(model: dict[str, Any], layers: int, precision: str, tokens: int, lengt
         prepare_network(network, precision, GPU)
         network = moved(network, mode).train()
         loss_fn = make_loss_fn(network, precision=precision, compiled=False)
+        WeightCopies(network, AUTOCAST[precision])
         bounds = torch.arange(0, tokens + 1, length, dtype=torch.int32, device=GPU)
         ids = torch.zeros((1, tokens), dtype=torch.int64, device=GPU)
         packed = Packed(bounds, ids[0].clone(), length)

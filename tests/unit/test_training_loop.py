@@ -113,6 +113,17 @@ def test_deterministic_kernels_have_the_same_bits_on_a_cpu(card, tmp_path):
     assert sha256_of_file(tmp_path / "phase/model.safetensors") == sha256_of_file(tmp_path / "plain/model.safetensors")
 
 
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_with_two_threads_a_stopped_phase_ends_with_the_same_bits(card, tmp_path, compiled, packing):
+    given, options = recipe(steps=8, packing=packing), {"compiled": compiled, "threads": 2, "micro_batch_tokens": 256}
+    train(given, card, tmp_path / "whole", **options)
+    assert Trainer(given, card, tmp_path / "phase", **options, stop_after_minutes=0.0).finish() == 75
+    resumed = train(given, card, tmp_path / "phase", **options)
+    assert "no longer the same bits" not in resumed.log.read_text()
+    assert sha256_of_file(tmp_path / "phase/model.safetensors") == sha256_of_file(tmp_path / "whole/model.safetensors")
+
+
 def test_another_instruction_set_and_activation_checkpointing_are_reported_when_it_resumes(card, tmp_path):
     given, output = recipe(steps=2), tmp_path / "phase"
     assert Trainer(given, card, output, stop_after_minutes=0.0).finish() == 75

@@ -166,7 +166,7 @@ class BertForPreTraining(nn.Module):
 
         Returns logits [M, V] (V padded to a multiple of 64, minus infinity for padding) and [B, 2] (1 = random next).
         """
-        words, table = look_up(self.encoder.embeddings.word.weight, input_ids)
+        words, table = look_up(self.encoder.embeddings.word, input_ids)
         hidden = self.encoder.encode(words, token_type_ids, attention_mask)
         word_logits = self.masked_language_head.score(tokens_at(hidden, masked_positions), table)
         return word_logits, self.pair_head(self.encoder.pool(hidden, attention_mask))

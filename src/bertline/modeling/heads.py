@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from bertline.modeling.attention import AttentionMask, Packed
 from bertline.modeling.network_config import ACTIVATIONS, NetworkConfig
 from bertline.modeling.normalization import LayerNorm
+from bertline.modeling.weight_copies import copy_of_weight
 from bertline.tasks.task import Head
 
 
@@ -117,22 +118,25 @@ class _Select(torch.autograd.Function):
 
 class _LookUp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: FunctionCtx, table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: FunctionCtx, table: Tensor, copy: Tensor | None, ids: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(ids)
-        return F.embedding(ids, table), table.view_as(table)
+        ctx.dtype = table.dtype  # type: ignore[attr-defined]
+        matrix = table if copy is None else copy
+        return F.embedding(ids, table), matrix.view_as(matrix)
 
     @staticmethod
-    def backward(ctx: BackwardCFunction, of_words: Tensor, of_table: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: BackwardCFunction, of_words: Tensor, of_matrix: Tensor) -> tuple[Tensor, None, None]:
         (ids,) = ctx.saved_tensors
-        of_words = of_words.reshape(-1, of_words.shape[-1]).to(of_table.dtype)
-        return of_table.index_add(0, ids.flatten(), of_words), None
+        dtype = ctx.dtype  # type: ignore[attr-defined]
+        of_words = of_words.reshape(-1, of_words.shape[-1]).to(dtype)
+        return of_matrix.to(dtype).index_add(0, ids.flatten(), of_words), None, None
 
 
-def look_up(table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the embeddings [..., H] of `ids`, int64 [...], in `table` [V, H], and the table as output matrix.
+def look_up(table: nn.Embedding, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the embeddings [..., H] of `ids`, int64 [...], and the table [V, H], or its copy, as output matrix.
 
     A table used twice has two gradients, and the lookup's is as large as the table and nearly all zero. Here its few
     rows are added to the gradient of the output matrix.
     """
-    words, again = _LookUp.apply(table, ids)
-    return words, again
+    words, matrix = _LookUp.apply(table.weight, copy_of_weight(table), ids)
+    return words, matrix

@@ -156,7 +156,7 @@ class ModernForPreTraining(nn.Module):
         self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, masked_positions: Tensor
     ) -> tuple[Tensor, None]:
         """Score the masked positions as `BertForPreTraining.forward` does; None takes the place of pair logits."""
-        words, table = look_up(self.encoder.embeddings.word.weight, input_ids)
+        words, table = look_up(self.encoder.embeddings.word, input_ids)
         hidden = self.encoder.encode(words, token_type_ids, attention_mask)
         return self.head.score(tokens_at(hidden, masked_positions), table), None
 

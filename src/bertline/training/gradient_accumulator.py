@@ -13,6 +13,7 @@ from torch import Tensor
 from bertline.encoding.hashing import mix_integers
 from bertline.encoding.masking import Masking
 from bertline.modeling.architectures import PreTrainingNetwork
+from bertline.modeling.weight_copies import WeightCopies
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import GlobalBatch
 from bertline.training.data.collation import MicroBatch, idle_micro_batch
@@ -23,7 +24,7 @@ from bertline.training.data.prefetching import WorkItem, prefetch, work_items
 from bertline.training.distributed.fsdp import passes_in_lockstep, reduces_in_backward
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
-from bertline.training.objective import LossStatistics, compute_loss, make_loss_fn
+from bertline.training.objective import AUTOCAST, LossStatistics, compute_loss, make_loss_fn
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class GradientAccumulator:
             cuda_graphs=cuda_graphs,
         )
         self._model, self._cuda_graphs = model, cuda_graphs
+        # FSDP gathers the weights for every micro-batch.
+        self._copies = WeightCopies(model, None if reduces_in_backward(model) else AUTOCAST[settings["precision"]])
         names = (*LossStatistics._fields, *votes)
         self.gradients = Gradients(model, names, world_size=group.world_size, always_flat=cuda_graphs)
         self._first_position, self._batch_size_warmup = first_position, batch_size_warmup_of(settings)
@@ -115,6 +118,7 @@ class GradientAccumulator:
         # Seeded by the batch's position, so that no generator state has to be saved.
         torch.manual_seed(mix_integers(self._recipe["seed"], self.position_at(step), self._group.rank))
         self.gradients.zero()
+        self._copies.update()
         self.tokens, self.waited = (0, 0), 0.0
         self._first = self._next()
         return self._first.batch
@@ -170,6 +174,7 @@ class GradientAccumulator:
         """Compute a micro-batch to measure its time, and discard the gradients. Returns its tokens."""
         if item.micro_batch is None:
             return 0
+        self._copies.update()
         self.mean_loss(self.forward(item.micro_batch), item.batch).backward()
         self.gradients.zero()
         return item.micro_batch.tokens

@@ -44,9 +44,10 @@ def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) 
         raise BertlineError("--cuda-graphs: needs fixed shapes; give --compile as well, or leave it out")
     check_fsdp(options, settings, needs_whole_matrices=OPTIMIZERS[settings["optimizer"]].needs_whole_matrices)
     check_kfac(options, settings)
-    if options.deterministic:
-        # On a CPU, all kernels used here are deterministic anyway. cuBLAS needs CUBLAS_WORKSPACE_CONFIG in the
-        # environment before PyTorch is imported: see `set_environment`.
+    # On a CPU, all kernels used here are deterministic anyway, except that a compiled program adds the gradients of
+    # embeddings with atomic operations, in the order in which its threads arrive.
+    if options.deterministic or (options.compiled and group.device.type == "cpu"):
+        # cuBLAS needs CUBLAS_WORKSPACE_CONFIG in the environment before PyTorch is imported: see `set_environment`.
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
         # Do not fill memory that is overwritten anyway.
