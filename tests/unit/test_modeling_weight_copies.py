@@ -134,6 +134,19 @@ def test_each_matrix_is_converted_once_a_step_whatever_the_number_of_micro_batch
     assert conversions.counts == dict.fromkeys(matrices, 1)
 
 
+def test_copies_that_are_made_again_take_the_place_of_the_first(card):
+    made, model, _ = accumulator_of(card)
+    made.close()
+    again = WeightCopies(model, torch.bfloat16)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(1)
+    again.update()
+    modules = [module for module in model.modules() if hasattr(module, "weight_copy")]
+    assert len(modules) == 12  # four in each of two layers, the pooler, two in the heads, and the word embeddings
+    assert all(torch.equal(module.weight_copy, module.weight.bfloat16()) for module in modules)
+
+
 def test_evaluation_takes_the_weights_of_the_moment(card):
     made, model, data = accumulator_of(card)
     accumulate(made, 0)

@@ -29,7 +29,7 @@ class WeightCopies:
         """
         self._modules: list[Any] = []
         if dtype is not None:
-            linear = [module for module in model.modules() if type(module) is nn.Linear]
+            linear = [module for module in model.modules() if type(module) in (nn.Linear, _Linear)]
             for module in linear:
                 module.__class__ = _Linear
             self._modules = [*linear, model.encoder.embeddings.word]
