@@ -202,7 +202,7 @@ mine: $(READY) ## write a configuration for your own text, sized to it and to th
 	$(call show_plan,"$$OUTPUT")
 	@echo; echo "Run it:"; sed -n 's/^#     /  /p' -- "$$OUTPUT"
 
-sweep: $(READY) ## time a training by micro-batch sizes and by processes: make sweep CONFIG=my.yaml RUN=demo/phase1 TO=64
+sweep: $(READY) ## time a training by micro-batch sizes and by processes: make sweep CONFIG=my.yaml TO=64 [RUN=demo/phase1]
 	@set -f; python workflow/scripts/sweep.py "$$RUN" --configfile $$CONFIG $(SETTINGS) --from "$$FROM" --to "$$TO" \
 		$(if $(PROCESSES),--processes "$$PROCESSES") $(if $(OPTIONS),--options="$$OPTIONS")
 

@@ -261,6 +261,7 @@ BAD = {
         ("q0\t0\tp000\t1\nq0\t0\tp000\t0\n", "line 2: passage p000 is judged twice for query q0"),
         ("other\t0\tp000\t1\n", "none of the queries is judged"),
         ("q0\t0\tp000\t0\n", "no passage has a grade of at least 1; lower relevance_level"),
+        ("q0\t0\tp000\t1\nq0\t0\tp999\t1\n", "line 2: passage 'p999' is not in the collection"),
     ],
     "queries": [
         ("q0\ta\nq0\tb\n", "lines 1 and 2 have the same id 'q0'"),

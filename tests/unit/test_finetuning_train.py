@@ -637,7 +637,7 @@ def test_an_unknown_task_is_one_line(tmp_path: Path, tokenizer: Path) -> None:
         finetune(recipe_for("ax", tmp_path / "train.tsv"), tokenizer, tmp_path / "out")
 
 
-def run_script(recipe: Json, tokenizer: Path, output: Path) -> subprocess.CompletedProcess[str]:
+def run_script(recipe: Json, tokenizer: Path, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
     path = output.with_suffix(".recipe.json")
     path.write_text(json.dumps(recipe))
     arguments = ["--recipe", str(path), "--tokenizer", str(tokenizer)]
@@ -650,6 +650,7 @@ def run_script(recipe: Json, tokenizer: Path, output: Path) -> subprocess.Comple
             str(output),
             "--threads",
             "1",
+            *options,
         ],
         cwd=REPOSITORY,
         capture_output=True,
@@ -663,6 +664,16 @@ def test_the_script_takes_no_initial_weights_as_random_ones(tmp_path: Path, toke
     done = run_script(recipe, tokenizer, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out/metrics.json").exists()
+
+
+@pytest.mark.parametrize("number", [0, -1, 17])
+def test_no_more_fine_tunings_share_a_gpu_than_it_has_locks(tmp_path: Path, tokenizer: Path, number: int) -> None:
+    """With more, a training would take the GPU while one of them still runs on it."""
+    recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"))
+    done = run_script(recipe, tokenizer, tmp_path / "out", "--fine-tunings-per-gpu", str(number))
+    assert done.returncode != 0
+    assert f'Invalid value "{number}" for --fine-tunings-per-gpu' in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_script_ends_with_one_line_for_a_bad_file(tmp_path: Path, tokenizer: Path) -> None:

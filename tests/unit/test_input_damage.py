@@ -91,7 +91,7 @@ def of_ranking(kind: str, folder: Path) -> tuple[bytes, Read]:
     readers: dict[str, Read] = {
         "collection": lambda path: read_texts(path, tokenizer),
         "candidates": lambda path: read_candidates(path, queries, passages),
-        "qrels": lambda path: read_judgements(path, queries, 1),
+        "qrels": lambda path: read_judgements(path, queries, passages, 1),
         "triples": lambda path: read_triples(path, queries, passages, None),
     }
     return content, readers[kind]

@@ -9,6 +9,8 @@ import torch
 from gradient_helpers import accumulate
 from synthetic_dataset import MODEL, recipe, write_dataset
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch._inductor.utils import fresh_cache
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertline.modeling.weight_copies import WeightCopies
@@ -159,3 +161,17 @@ def test_evaluation_takes_the_weights_of_the_moment(card):
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         found, expected = (network.eval()(*given) for network in (model, without_copies))
     assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+@pytest.mark.slow
+def test_programs_of_layers_are_found_again_after_a_restart(card):
+    """Operators of our own, which the copies need, would keep a program from PyTorch's cache."""
+    with fresh_cache():
+        for expected in ("autograd_cache_saved", "autograd_cache_hit"):
+            torch._dynamo.reset()  # forgets what a restart forgets
+            counters.clear()
+            made, _, _ = accumulator_of(card, compiled=True, by_layer=True)
+            accumulate(made, 0)
+            made.close()
+            found = counters["aot_autograd"]
+            assert found[expected] == found["total"] >= 4

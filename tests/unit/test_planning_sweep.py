@@ -15,7 +15,7 @@ import pytest
 from bertline.console import BertlineError
 from bertline.files import Json, read_json
 from bertline.planning.resolve import make_plan
-from bertline.planning.sweep import by_micro_batch, by_processes, recipe_of, sizes
+from bertline.planning.sweep import by_micro_batch, by_processes, name_of_only_run, recipe_of, sizes
 from bertline.reporting.sweep import table_of_micro_batches, table_of_scaling, write_sweep
 from bertline.settings.configuration import read_yaml
 
@@ -111,8 +111,18 @@ def test_a_training_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.Mon
     (dataset,) = plan.config["datasets"].values()
     assert phase["model"]["vocab_size"] == dataset["tokenizer"]["vocab_size"]
     assert recipe_of(plan, "demo/phase2")["initial_weights"] is None
+    assert name_of_only_run(plan) == "demo"
     with pytest.raises(BertlineError, match="there is no training called demo/phas1; near it are demo/phase1"):
         recipe_of(plan, "demo/phas1")
+
+
+def test_without_a_name_there_has_to_be_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = read_yaml(CONFIG / "demo.yaml")
+    config["runs"] = {"first": config["runs"]["demo"], "second": config["runs"]["demo"]}
+    plan = make_plan(config, CONFIG / "config.schema.yaml", CONFIG / "models")
+    with pytest.raises(BertlineError, match="there are 2 runs; name one of them, or a training: first, second"):
+        name_of_only_run(plan)
 
 
 def sweep_of(rows: list[Json], scaling: list[Json]) -> Json:

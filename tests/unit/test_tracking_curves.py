@@ -117,6 +117,21 @@ def test_a_return_to_an_earlier_checkpoint_takes_points_back(run: Path) -> None:
     check([0, 10, 20, 30, 40])
 
 
+def test_points_that_were_trained_again_between_two_passes_take_the_place_of_the_old_ones(run: Path) -> None:
+    train_to(run, [0, 10], durable=10)
+    write()
+    train_to(run, [0, 10, 20, 30], durable=30)
+    write()
+    # The checkpoints of 20 and 30 are damaged; it resumes from that of 10 and is further on before the next pass.
+    again = [journal_line(step) | {"timestamp": journal_line(step)["timestamp"] + 5000} for step in (20, 30, 40)]
+    write_journal(run / paths.STARTED_JOURNAL, [journal_line(0), journal_line(10), *again])
+    write_json(run / paths.DURABLE, {"step": 40})
+    write()
+    check([0, 10, 20, 30, 40])
+    assert write() == 0
+    check([0, 10, 20, 30, 40])
+
+
 def test_another_training_of_the_same_name_has_its_own_curve(run: Path) -> None:
     train_to(run, [0, 10, 20], durable=20)
     write()

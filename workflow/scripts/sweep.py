@@ -23,7 +23,7 @@ from bertline.files import Json
 from bertline.fingerprint import fingerprint
 from bertline.planning.machine import this_machine
 from bertline.planning.resolve import plan_of_files
-from bertline.planning.sweep import by_micro_batch, by_processes, recipe_of, sizes
+from bertline.planning.sweep import by_micro_batch, by_processes, name_of_only_run, recipe_of, sizes
 from bertline.planning.trials import run_trial
 from bertline.reporting.sweep import table_of_micro_batches, table_of_scaling, write_sweep
 from bertline.results import paths
@@ -32,7 +32,7 @@ from bertline.tracking.sweeps import track_sweep
 
 
 def sweep(
-    name: str,
+    name: str = "",
     *,
     configfile: Sequence[str],
     first: Annotated[int, Parameter(name="--from")] = 1,
@@ -47,7 +47,7 @@ def sweep(
     """Time steps on random tokens, with random weights: no data is needed.
 
     Args:
-        name: of the training: run/phase, run/task, or a run for its first phase.
+        name: of the training: run/phase, run/task, or a run for its first phase; by default the only run.
         configfile: the configuration; a further file is merged over it.
         first: sequences of the smallest micro-batch.
         last: sequences of the largest one; sizes double, and the first that does not fit the memory ends the sweep.
@@ -60,6 +60,7 @@ def sweep(
         settings: replaced settings, PATH=VALUE.
     """
     plan, machine = plan_of_files(configfile, settings), this_machine()
+    name = name or name_of_only_run(plan)
     recipe, tried = recipe_of(plan, name), sizes(first, last)
     numbers = numbers_of(processes) if processes else [max(1, len(machine.gpus))]
     more = options_of(options)

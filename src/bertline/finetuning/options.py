@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from bertline.training.options import MICRO_BATCH_TOKENS
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from bertline.training.options import MAX_SHARING, MICRO_BATCH_TOKENS
 
 
 @dataclass(frozen=True)
@@ -21,5 +25,5 @@ class Options:
     """Division of a batch: equal; measured, for unlike devices; 3,1,1: rank weights."""
     checkpoint_every_minutes: float = 10.0
     """Minutes between two checkpoints."""
-    fine_tunings_per_gpu: int = 1
-    """Number of fine-tunings of one process that may use a GPU at once."""
+    fine_tunings_per_gpu: Annotated[int, Parameter(validator=Number(gte=1, lte=MAX_SHARING))] = 1
+    """Number of fine-tunings of one process that may use a GPU at once, at most 16."""

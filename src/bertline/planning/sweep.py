@@ -22,6 +22,13 @@ ABSENT: Json = {"batch_size_warmup": None, "publish_best_every": None, "corpus_w
 Trial = Callable[[Json, int, int], Json]
 
 
+def name_of_only_run(plan: Plan) -> str:
+    """Return the name of the configuration's run. Raises BertlineError if it has several, or none."""
+    if len(plan.runs) != 1:
+        raise BertlineError(f"there are {len(plan.runs)} runs; name one of them, or a training: {', '.join(plan.runs)}")
+    return next(iter(plan.runs))
+
+
 def recipe_of(plan: Plan, name: str) -> Json:
     """Return the recipe of a phase or of a task's first fine-tuning, with random weights and its vocabulary's size.
 

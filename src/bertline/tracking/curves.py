@@ -2,9 +2,9 @@
 
 Both contain what MLflow gets: the points of the metrics journals up to the last checkpoint, with the journals' times. A
 CSV file is written anew whenever its training has more points. An event file cannot be changed: each pass writes the
-new points to one of its own, aside, and its name has the last step, so that a kill at any moment doubles or loses
-nothing. If a training returned to an earlier checkpoint than was sent, the next event file tells TensorBoard to drop
-the points after it.
+new points to one of its own, aside, and its name has the step and the time of the last one, so that a kill at any
+moment doubles or loses nothing. If a training returned to an earlier checkpoint than was sent, its journal no longer
+has these points, and the next event file tells TensorBoard to drop them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ TAGS = {
     "train/samples_per_second": "samples_per_second",
     "train/epoch": "epoch",
 }
-EVENTS = "events.out.tfevents.{written:010d}.step-{step}"
+EVENTS = "events.out.tfevents.{written:010d}.step-{step}.time-{timestamp}"
+OF_EVENTS = re.compile(r"\.step-(\d+)\.time-(\d+)$")
 
 
 def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
@@ -84,22 +85,21 @@ def _write_csv(training: Training, path: Path) -> bool:
 
 
 def _add_events(training: Training, folder: Path) -> None:
-    """Add an event file with the points that are not in those of `folder`."""
-    sent, last = _last_step(folder), training.journal[-1].step
-    if last < sent:
-        _write_events([], folder, last, dropped_from=last + 1)
-    elif last > sent:
-        _write_events([point for point in training.journal if point.step > sent], folder, last)
+    """Add an event file with the points that are not in those of `folder`; one may also take points back."""
+    sent = [OF_EVENTS.search(path.name) for path in sorted(folder.glob("events.out.tfevents.*"))]
+    points = {(point.step, point.timestamp) for point in training.journal}
+    # A file ends with a point of the journal only if the points before it are the journal's as well.
+    ends = [-1 if found is None or tuple(map(int, found.groups())) not in points else int(found[1]) for found in sent]
+    kept = next((step for step in reversed(ends) if step >= 0), -1)
+    taken_back = bool(ends) and ends[-1] < 0
+    new = [point for point in training.journal if point.step > kept]
+    if new or taken_back:
+        _write_events(new, folder, training.journal[-1], dropped_from=kept + 1 if taken_back else None)
 
 
-def _last_step(folder: Path) -> int:
-    """Return the last step in the event files of a folder; -1 if there are none."""
-    files = sorted(path.name for path in folder.glob("events.out.tfevents.*"))
-    found = re.search(r"\.step-(\d+)$", files[-1]) if files else None
-    return int(found[1]) if found else -1
-
-
-def _write_events(points: Sequence[JournalPoint], folder: Path, step: int, *, dropped_from: int | None = None) -> None:
+def _write_events(
+    points: Sequence[JournalPoint], folder: Path, last: JournalPoint, *, dropped_from: int | None
+) -> None:
     from tensorboardX import SummaryWriter
 
     aside = folder.parent / f".{folder.name}.part"
@@ -111,5 +111,5 @@ def _write_events(points: Sequence[JournalPoint], folder: Path, step: int, *, dr
     (written,) = aside.iterdir()
     number = len(list(folder.glob("events.out.tfevents.*")))
     folder.mkdir(parents=True, exist_ok=True)
-    written.rename(folder / EVENTS.format(written=number, step=step))
+    written.rename(folder / EVENTS.format(written=number, step=last.step, timestamp=last.timestamp))
     aside.rmdir()

@@ -52,6 +52,8 @@ def make_loss_fn(
     if compiled:
         # One for each shape of micro-batches, with and without a mask, and for each network of this process.
         torch._dynamo.config.recompile_limit = MAX_PROGRAMS
+        # Programs with operators of our own survive a restart, too; the cache's key has their code.
+        torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True
     if compiled and by_layer:
         compile_parts(cast(PreTrainingNetwork, model))
         loss_and_correct = torch.compile(_loss_and_correct, dynamic=False, fullgraph=True)

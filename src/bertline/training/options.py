@@ -10,6 +10,7 @@ from cyclopts import Parameter, Token
 from cyclopts.types import NonNegativeInt, PositiveInt
 
 MICRO_BATCH_TOKENS = 32768
+MAX_SHARING = 16  # trainings on a GPU at once; it has as many locks
 
 
 def _tokens_or_auto(_: Any, given: Sequence[Token]) -> int | None:

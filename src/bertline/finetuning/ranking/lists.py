@@ -51,12 +51,14 @@ def read_qrels(path: Path) -> Iterator[tuple[str, str, str, int]]:
         yield where, cells[0], cells[2], int(cells[3])
 
 
-def read_judgements(path: Path, queries: Texts, relevance_level: int) -> Qrels:
+def read_judgements(path: Path, queries: Texts, passages: Texts, relevance_level: int) -> Qrels:
     """Return the judgements of `queries`; those of others are left out.
 
-    Raises BertlineError for a passage that is judged twice, or if no query is judged, or no passage is relevant.
+    Raises BertlineError for a passage that is judged twice, or that has a grade and is not in the collection, which
+    would lower every score; or if no query is judged, or no passage is relevant.
     """
     qrels: Qrels = {}
+    graded: list[tuple[str, bytes]] = []
     present = set(queries.ids.tolist())
     for where, query, passage, grade in read_qrels(path):
         if query.encode() not in present:
@@ -65,6 +67,9 @@ def read_judgements(path: Path, queries: Texts, relevance_level: int) -> Qrels:
         if passage in of_query:
             raise BertlineError(f"{where}: passage {passage} is judged twice for query {query}; remove one line")
         of_query[passage] = grade
+        if grade > 0:
+            graded.append((where, passage.encode()))
+    _rows(passages, [where for where, _ in graded], [passage for _, passage in graded], "passage", "the collection")
     if not qrels:
         raise BertlineError(f"{path}: none of the queries is judged; name the judgements of the same queries")
     _check_any_relevant(path, qrels, relevance_level)

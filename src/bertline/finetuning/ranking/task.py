@@ -63,7 +63,7 @@ def prepare_ranking(
     else:
         dev_queries = read_texts(Path(data["dev_queries"]), tokenizer)
         dev = read_candidates(Path(data["dev_candidates"]), dev_queries, collection.passages)
-        qrels = read_judgements(Path(data["dev_qrels"]), dev_queries, level)
+        qrels = read_judgements(Path(data["dev_qrels"]), dev_queries, collection.passages, level)
         check_judged(dev, qrels, data["dev_candidates"])
         pairs = join(dev_queries, collection.passages, dev, settings, tokenizer)
         unranked = len(dev_queries) - len(dev.query_ids)

@@ -1,7 +1,7 @@
 """Reservation of GPUs among the trainings of this user on a node; trainings of one process may share a GPU.
 
 On a machine with GPUs, Snakemake starts as many fine-tunings as there are cores: too many for one GPU's memory. A GPU
-has SLOTS locks. A fine-tuning of one process takes one of the first few; everything else takes all of them.
+has MAX_SHARING locks. A fine-tuning of one process takes one of the first few; everything else takes all of them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from filelock import FileLock, Timeout
 from bertline.console import BertlineError
 from bertline.training.allocator import keep_freed_memory
 from bertline.training.distributed.process_group import Group
+from bertline.training.options import MAX_SHARING
 from bertline.training.stop import StopSignal, end_if_asked
 
 logger = logging.getLogger(__name__)
 
-SLOTS = 16
 RETRY_SECONDS = 2.0
 
 
@@ -78,7 +78,7 @@ def claim_whole_gpu(group: Group, stop_signal: StopSignal | None = None) -> list
 
 def claim_whole(name: str, folder: Path, group: Group, stop_signal: StopSignal | None = None) -> list[FileLock]:
     """Claim all places on the GPU `name` of this rank."""
-    locks = [_lock(folder, name, slot) for slot in range(SLOTS)]
+    locks = [_lock(folder, name, slot) for slot in range(MAX_SHARING)]
     waited = False
     while group.all_reduce_max(int(not all(_try(lock) for lock in locks))):
         # Two trainings that each hold a GPU of the other's would wait forever.
