@@ -103,7 +103,7 @@ def describe_publication(publication: Publication, repository: str, *, public: b
         tabulate(rows, headers=["revision", "file", "size"], disable_numparse=True, colalign=("left", "left", "right")),
     ]
     if publication.checkpoints and "step-0" not in publication.checkpoints:
-        lines += ["", "There is no checkpoint of step 0: only a training with --keep-every, or --keep-steps 0, writes it."]
+        lines += ["", "There is no checkpoint of step 0, which only --keep-every and --keep-steps 0 write."]
     if CARD in publication.files and not _names_licence(publication.files[CARD]):
         lines += [
             "",
