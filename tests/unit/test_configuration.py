@@ -171,12 +171,18 @@ def test_a_value_of_a_command_line_that_yaml_cannot_have_is_one_line(value: str)
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize(
-    "name", ["config.yaml", "demo.yaml", "one-gpu-day.yaml", "nvidia-bert-large.yaml", "roberta.yaml", "mini.yaml"]
-)
-def test_merged_keys_do_not_count_as_duplicates(name: str) -> None:
-    path = ROOT / "config" / name
+RECIPES = sorted(path for path in (ROOT / "config").glob("*.yaml") if not path.name.endswith(".schema.yaml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_merged_keys_do_not_count_as_duplicates(path: Path) -> None:
     assert read_yaml(path) == yaml.safe_load(path.read_text())
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_fits_the_schema(path: Path) -> None:
+    filled, _ = load(read_yaml(path), SCHEMA)
+    assert filled["runs"]
 
 
 def test_defaults_are_filled_in_at_every_depth(config: dict) -> None:

@@ -54,8 +54,8 @@ def read_qrels(path: Path) -> Iterator[tuple[str, str, str, int]]:
 def read_judgements(path: Path, queries: Texts, passages: Texts, relevance_level: int) -> Qrels:
     """Return the judgements of `queries`; those of others are left out.
 
-    Raises BertlineError for a passage that is judged twice, or that has a grade and is not in the collection, which
-    would lower every score; or if no query is judged, or no passage is relevant.
+    Raises BertlineError for a passage that is judged twice, or that has a grade above 0 and is not in the collection,
+    which would lower every score; or if no query is judged, or no passage is relevant.
     """
     qrels: Qrels = {}
     graded: list[tuple[str, bytes]] = []
