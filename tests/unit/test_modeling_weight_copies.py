@@ -92,9 +92,7 @@ def numbers_of_two_steps(card, **options):
         {"precision": "fp32"},
         {"checkpointing": True},
         pytest.param({"compiled": True}, marks=pytest.mark.slow),
-        pytest.param({"compiled": True, "by_layer": True}, marks=pytest.mark.slow),
         pytest.param({"compiled": True, "by_layer": True, "checkpointing": True}, marks=pytest.mark.slow),
-        pytest.param({"compiled": True, "network": "modern"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
