@@ -29,9 +29,9 @@ class WeightCopies:
         """
         self._modules: list[Any] = []
         if dtype is not None:
-            linear = [module for module in model.modules() if type(module) in (nn.Linear, _Linear)]
+            linear = [module for module in model.modules() if type(module) in (nn.Linear, _LinearWithCopy)]
             for module in linear:
-                module.__class__ = _Linear
+                module.__class__ = _LinearWithCopy
             self._modules = [*linear, model.encoder.embeddings.word]
         for module in self._modules:
             # A buffer, which CUDA graphs read in place.
@@ -50,13 +50,13 @@ def copy_of_weight(module: nn.Module) -> Tensor | None:
     return getattr(module, "weight_copy", None) if module.training else None
 
 
-class _Linear(nn.Linear):
+class _LinearWithCopy(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         copy = copy_of_weight(self)
-        return F.linear(input, self.weight if copy is None else _Copied.apply(self.weight, copy), self.bias)
+        return F.linear(input, self.weight if copy is None else _UseCopy.apply(self.weight, copy), self.bias)
 
 
-class _Copied(torch.autograd.Function):
+class _UseCopy(torch.autograd.Function):
     """The copy in place of the weight, whose gradient the weight gets in its own type."""
 
     @staticmethod

@@ -86,15 +86,20 @@ def _write_csv(training: Training, path: Path) -> bool:
 
 def _add_events(training: Training, folder: Path) -> None:
     """Add an event file with the points that are not in those of `folder`; one may also take points back."""
-    sent = [OF_EVENTS.search(path.name) for path in sorted(folder.glob("events.out.tfevents.*"))]
     points = {(point.step, point.timestamp) for point in training.journal}
+    ends = [_end_of(path) for path in sorted(folder.glob("events.out.tfevents.*"))]
     # A file ends with a point of the journal only if the points before it are the journal's as well.
-    ends = [-1 if found is None or tuple(map(int, found.groups())) not in points else int(found[1]) for found in sent]
-    kept = next((step for step in reversed(ends) if step >= 0), -1)
-    taken_back = bool(ends) and ends[-1] < 0
+    kept = next((end[0] for end in reversed(ends) if end in points), -1)
+    taken_back = bool(ends) and ends[-1] not in points
     new = [point for point in training.journal if point.step > kept]
     if new or taken_back:
         _write_events(new, folder, training.journal[-1], dropped_from=kept + 1 if taken_back else None)
+
+
+def _end_of(path: Path) -> tuple[int, int]:
+    """Return the step and the time of an event file's last point; (-1, -1) for a file of an earlier version."""
+    found = OF_EVENTS.search(path.name)
+    return (int(found[1]), int(found[2])) if found else (-1, -1)
 
 
 def _write_events(
