@@ -1,7 +1,7 @@
 """Run all measurements on a GPU in one command: correctness, speed, a profile, a training with a kill.
 
     PYTHONPATH=src python bench/gpu.py --out gpu-results
-    PYTHONPATH=src python bench/gpu.py --only speed profile --minutes 9 --out gpu-results
+    PYTHONPATH=src python bench/gpu.py --only speed profile --networks large-128 --minutes 9 --out gpu-results
     PYTHONPATH=src python bench/gpu.py --tiny --minutes 3        # on a CPU, to see that it runs
 
 It needs no dataset, no network and no packages beyond those for training. Parts run one after another, the most
@@ -60,13 +60,12 @@ WEIGHTS: dict[Part, tuple[float, float]] = {
 }
 OF_NETWORKS = ("speed", "profile")
 # Names of speed.NETWORKS, not imported here: only the parts import PyTorch.
-NETWORKS = ("large-128", "large-512-packed", "base-128", "modern-base-512-packed")
-TINY_NETWORKS = ("base-128", "modern-base-512-packed")  # both architectures, in rows and packed
+NetworkName = Literal["large-128", "large-128-packed", "large-512-packed", "base-128", "modern-base-512-packed"]
+TINY_NETWORKS: tuple[NetworkName, ...] = ("base-128", "modern-base-512-packed")  # both architectures, rows and packed
 
 
-def jobs_of(parts: tuple[str, ...], tiny: bool) -> list[Job]:
+def jobs_of(parts: tuple[str, ...], networks: tuple[str, ...], tiny: bool) -> list[Job]:
     """Return the jobs in the order of their runs."""
-    networks = TINY_NETWORKS if tiny else NETWORKS
     return [
         Job(part, network, weights[tiny])
         for part, weights in WEIGHTS.items()
@@ -78,20 +77,24 @@ def jobs_of(parts: tuple[str, ...], tiny: bool) -> list[Job]:
 def main(
     *,
     only: tuple[Part, ...] = get_args(Part),
+    networks: tuple[NetworkName, ...] = (),
     minutes: float = 25.0,
     tiny: bool = False,
     out: Path = Path("gpu-results"),
     threads: int = 0,
+    cache: Path | None = None,
     job: Annotated[tuple[Part, str, float] | None, Parameter(show=False)] = None,
 ) -> None:
     """Run the parts.
 
     Args:
         only: the parts to run.
+        networks: of the parts `speed` and `profile`; all by default.
         minutes: for all parts together.
         tiny: networks and matrices small enough for a CPU.
         out: folder for the results.
         threads: of each part; 0 for all cores.
+        cache: folder of compiled programs, which a repeated call uses again; by default a new one.
         job: this process runs one part: its name, the network, and the deadline in seconds since 1970.
     """
     threads = threads or len(os.sched_getaffinity(0))
@@ -102,7 +105,9 @@ def main(
     try:
         # A caller's time limit, and Ctrl-C: the results so far are shown nevertheless.
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-        failed = run_jobs(jobs_of(only, tiny), out, time.time() + 60 * minutes, tiny, threads)
+        jobs = jobs_of(only, networks or (TINY_NETWORKS if tiny else get_args(NetworkName)), tiny)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as new:
+            failed = run_jobs(jobs, out, time.time() + 60 * minutes, tiny, threads, cache or Path(new))
     finally:
         show(out)
     sys.exit(1 if failed else 0)
@@ -126,25 +131,24 @@ def run_part(part: str, context: Context) -> NoReturn:
     os._exit(status)
 
 
-def run_jobs(jobs: list[Job], folder: Path, end: float, tiny: bool, threads: int) -> list[str]:
+def run_jobs(jobs: list[Job], folder: Path, end: float, tiny: bool, threads: int, caches: Path) -> list[str]:
     """Run each job in its own process; unused time goes to the others. Returns the names of those that failed."""
     failed: list[str] = []
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as caches:
-        for number, job in enumerate(jobs):
-            share = job.weight / sum(later.weight for later in jobs[number:])
-            left = end - time.time()
-            seconds = min(60 * MAX_MINUTES, share * left, left - GRACE_SECONDS)
-            log = folder / f"{job.part}.log"
-            print(f"{job.name}: at most {max(0.0, seconds):.0f} s", flush=True)
-            # A killed process may leave an incomplete program in the cache: the next one gets a new cache.
-            cache = Path(caches) / str(len(failed))
-            started = time.monotonic()
-            error = run_job(job, folder, log, cache, seconds, tiny, threads)
-            if error:
-                failed.append(job.name)
-                if error != "failed":
-                    add(folder, {"part": job.part, "network": job.network, "error": error})
-            print(f"{job.name}: {error or 'done'} after {time.monotonic() - started:.0f} s, see {log}", flush=True)
+    for number, job in enumerate(jobs):
+        share = job.weight / sum(later.weight for later in jobs[number:])
+        left = end - time.time()
+        seconds = min(60 * MAX_MINUTES, share * left, left - GRACE_SECONDS)
+        log = folder / f"{job.part}.log"
+        print(f"{job.name}: at most {max(0.0, seconds):.0f} s", flush=True)
+        # A killed process may leave an incomplete program in the cache: the next one gets a new cache.
+        cache = caches / str(len(failed))
+        started = time.monotonic()
+        error = run_job(job, folder, log, cache, seconds, tiny, threads)
+        if error:
+            failed.append(job.name)
+            if error != "failed":
+                add(folder, {"part": job.part, "network": job.network, "error": error})
+        print(f"{job.name}: {error or 'done'} after {time.monotonic() - started:.0f} s, see {log}", flush=True)
     return failed
 
 

@@ -48,7 +48,7 @@ from bertline.training.objective import AUTOCAST, make_loss_fn, prepare_network 
 VOCABULARY, MASKED_EVERY = 30522, 7
 CLASSES = {
     "matrix products": ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm"),
-    "attention": ("_varlen_attn", "_varlen_attn_backward", "_flash_attention_forward", "_flash_attention_backward"),
+    "attention": ("_flash_attention_forward", "_flash_attention_backward"),
     "normalisation": ("native_layer_norm", "native_layer_norm_backward"),
     "dropout": ("native_dropout", "native_dropout_backward"),
     "activation": ("gelu", "gelu_backward"),

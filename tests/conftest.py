@@ -28,7 +28,9 @@ def test_data() -> Path:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Distribute by file, but as one those that share a graph."""
+    """With `--dist loadfile`, distribute by file, but as one those that share a graph."""
+    if config.getvalue("dist") != "loadfile":
+        return None
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):

@@ -1,7 +1,8 @@
-"""Outcomes of tests/unit/test_on_a_real_gpu.py, one test at a time."""
+"""Outcomes of tests/unit/test_on_a_real_gpu.py as they end; with pytest-xdist, several tests run at a time."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import queue
 import threading
@@ -13,6 +14,7 @@ from gpu_parts.context import ROOT, Context, Result
 
 TESTS = ROOT / "tests/unit/test_on_a_real_gpu.py"
 # Tests that run on a CPU, in seconds each: compiling takes minutes, fp16 needs a GPU.
+CORES_OF_A_TEST = 2  # which compiles for most of its time
 TINY = "not compiled and not fifty_steps and not two_gpus and not fp16"
 
 
@@ -27,6 +29,7 @@ class _Recorder:
             case = report.nodeid.split("::", 1)[1]
             result = {"case": case, "outcome": report.outcome, "seconds": round(report.duration, 1)}
             if report.outcome == "failed":
+                print(f"\n==== {case}\n{report.longreprtext}", flush=True)
                 crash = getattr(report.longrepr, "reprcrash", None)
                 result["error"] = crash.message.splitlines()[0] if crash else ""
             self._results.put(result)
@@ -36,7 +39,9 @@ def run(context: Context) -> Iterator[Result]:
     """Yield the outcome of each test as it ends; the part's log contains the tracebacks of failures."""
     if context.tiny:
         os.environ["BERTLINE_REHEARSE_GPU"] = "1"
-    arguments = [str(TESTS), "-q", "-p", "no:cacheprovider", *(["-k", TINY] if context.tiny else [])]
+    arguments = [str(TESTS), "-q", "-s", "-p", "no:cacheprovider", *(["-k", TINY] if context.tiny else [])]
+    if importlib.util.find_spec("xdist") and context.threads > 1:
+        arguments += ["-n", str(max(1, context.threads // CORES_OF_A_TEST)), "--dist", "worksteal"]
     results: queue.Queue[Result | None] = queue.Queue()
     status: list[int] = []
 

@@ -18,17 +18,20 @@ from pathlib import Path
 ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
 
 import torch  # noqa: E402
-from fake_gpu_device import GPU, HOPPER, TURING, HostReads, moved, on_fake_gpu  # noqa: E402
+from fake_gpu_device import COMPILE, GPU, HOPPER, TURING, HostReads, moved, on_fake_gpu  # noqa: E402
 from gradient_helpers import accumulate  # noqa: E402
 from synthetic_dataset import MODEL, recipe  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 
 from bertline.finetuning.batches import pad  # noqa: E402
 from bertline.finetuning.losses import loss_of  # noqa: E402
 from bertline.finetuning.optimizer import make_optimizer as make_finetuning_optimizer  # noqa: E402
 from bertline.finetuning.sequences import Sequences  # noqa: E402
+from bertline.modeling.activations import ACTIVATIONS  # noqa: E402
 from bertline.modeling.architectures import architecture_of  # noqa: E402
+from bertline.modeling.dropout import drop  # noqa: E402
 from bertline.tasks.task import Head  # noqa: E402
 from bertline.training.data.layouts import Layout  # noqa: E402
 from bertline.training.data.opening import TrainingData, open_training_data  # noqa: E402
@@ -44,6 +47,16 @@ NETWORKS = {
     "bert": {**MODEL, "attention_probs_dropout_prob": 0.1, "num_hidden_layers": 1},
     "modern": {"architecture": "modern", "num_hidden_layers": 1, **{key: MODEL[key] for key in SIZES}},
 }
+
+
+ATTENTION = F.scaled_dot_product_attention
+
+
+def attention_for_every_shape(*arguments, **options):
+    """PyTorch's attention; an error if it could be cuDNN's, which prepares every shape, outside compiled programs."""
+    if not torch.compiler.is_compiling() and torch.backends.cuda.cudnn_sdp_enabled():
+        raise RuntimeError("attention in rows of any shape may be cuDNN's")
+    return ATTENTION(*arguments, **options)
 
 
 def moved_data(data: TrainingData, mode: FakeTensorMode) -> TrainingData:
@@ -124,6 +137,22 @@ def fine_tune(data: TrainingData, *, network: str, head: Head) -> None:
         optimizer.step()
 
 
+def trace_elementwise(data: TrainingData) -> None:
+    """A compiled program has neither PyTorch's GELU nor its dropout, which take a GPU longer than to read and write."""
+    graphs = []
+
+    def keep(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    with on_fake_gpu() as mode:
+        hidden = mode.from_tensor(torch.ones(4, 8)).to(GPU, torch.bfloat16)
+        COMPILE(lambda given: drop(ACTIVATIONS["gelu"](given), 0.1), backend=keep, fullgraph=True)(hidden)
+    [graph] = graphs
+    assert "gelu(" not in graph.code, graph.code
+    assert "dropout(" not in graph.code, graph.code
+
+
 def cases(data: TrainingData) -> dict[str, Callable[[], None]]:
     return {
         "rows": partial(train, data, network="bert", optimizer="lamb", world_size=2, whole_word=True),
@@ -141,6 +170,7 @@ def cases(data: TrainingData) -> dict[str, Callable[[], None]]:
         "full rows and others, traced": partial(train, data, network="bert", compiled=True, rows=1),
         "packed, traced": partial(train, data, network="modern", packed=True, compiled=True),
         "packed with dropout, traced": partial(train, data, network="bert", packed=True, compiled=True),
+        "GELU and dropout, traced": partial(trace_elementwise, data),
         "a sequence's class": partial(fine_tune, data, network="modern", head="sequence"),
         "tokens' classes": partial(fine_tune, data, network="bert", head="tokens"),
         "answers": partial(fine_tune, data, network="bert", head="answer"),
@@ -148,6 +178,7 @@ def cases(data: TrainingData) -> dict[str, Callable[[], None]]:
 
 
 def main() -> None:
+    F.scaled_dot_product_attention = attention_for_every_shape
     data = open_training_data(Path(sys.argv[2]), 32, torch.device("cpu"))
     for name, run in cases(data).items():
         try:

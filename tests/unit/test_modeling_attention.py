@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from bertline.modeling.attention import Packed, attend, attend_in_rows, varlen_knows
+from bertline.modeling.attention import Packed, attend, attend_in_rows, flash_attention_supports
 
 
 def heads(tokens: int) -> list[torch.Tensor]:
@@ -59,8 +59,8 @@ def test_rows_keep_their_shapes_so_that_they_can_be_compiled():
 def test_the_kernel_for_packed_sequences_needs_half_precision_and_ampere(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=9))
     for dtype, size in ((torch.bfloat16, 64), (torch.float16, 256)):
-        assert varlen_knows(torch.empty(3, 2, size, dtype=dtype))
+        assert flash_attention_supports(torch.empty(3, 2, size, dtype=dtype))
     for dtype, size in ((torch.float32, 64), (torch.bfloat16, 36), (torch.bfloat16, 264)):
-        assert not varlen_knows(torch.empty(3, 2, size, dtype=dtype))
+        assert not flash_attention_supports(torch.empty(3, 2, size, dtype=dtype))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=7))
-    assert not varlen_knows(torch.empty(3, 2, 64, dtype=torch.float16))
+    assert not flash_attention_supports(torch.empty(3, 2, 64, dtype=torch.float16))

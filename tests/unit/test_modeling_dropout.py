@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bertline.modeling.attention import Packed, attend, attend_in_rows
-from bertline.modeling.dropout import Dropout, drop, keep
+from bertline.modeling.dropout import Dropout, drop, drop_by_hash, keep
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.25, 0.5, 0.9])
@@ -63,6 +63,45 @@ def test_compiled_it_drops_the_same_elements():
     torch.manual_seed(5)
     assert torch.equal(torch.compile(twice, backend="aot_eager", fullgraph=True)(hidden), expected)
     assert len(expected.unique()) == 4  # two draws, not one used twice
+
+
+@pytest.fixture(scope="module")
+def hashed():
+    """What `drop_by_hash` drops in 40 calls: deviations from the probability, in standard deviations, [40, 2^20]."""
+    torch.manual_seed(11)
+    dropped = torch.stack([(drop_by_hash(torch.ones(1024, 1024), 0.1) == 0).flatten() for _ in range(40)])
+    return (dropped.float() - 0.1) / 0.3
+
+
+def test_a_hash_drops_the_share_in_every_call_row_and_column(hashed):
+    """Sums of independent draws would be normal: of those that are looked at, none beyond 5.5 deviations."""
+    grid = hashed.view(40, 1024, 1024)
+    for kept, summed in (((0,), (1, 2)), ((1,), (0, 2)), ((2,), (0, 1)), ((0, 1), (2,)), ((0, 2), (1,))):
+        sums = grid.sum(summed) / torch.tensor(grid.shape)[list(summed)].prod().sqrt()
+        assert sums.abs().max() < 5.5, kept
+        assert sums.std() == pytest.approx(1, abs=5 / (2 * sums.numel()) ** 0.5)
+
+
+def test_neighbours_and_calls_are_dropped_independently_by_a_hash(hashed):
+    count = hashed.shape[1]
+    for distance in (1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 64, 128, 512, 768, 1024, 1025, 2048, 4096, 65536):
+        products = (hashed[:, distance:] * hashed[:, :-distance]).sum(1) / (count - distance) ** 0.5
+        assert products.abs().max() < 5, distance
+    calls = (hashed @ hashed.T / count**0.5).fill_diagonal_(0)
+    assert calls.abs().max() < 5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_a_hash_passes_gradients_where_elements_stay(dtype):
+    hidden = torch.ones(64, 64, dtype=dtype, requires_grad=True)
+    torch.manual_seed(12)
+    dropped = torch.compile(drop_by_hash, fullgraph=True)(hidden, 0.25)
+    dropped.sum().backward()
+    assert dropped.dtype == dtype
+    assert torch.equal(hidden.grad, dropped.detach())
+    assert dropped.detach().unique().tolist() == pytest.approx([0, 4 / 3], rel=0.01)
+    again = torch.compile(drop_by_hash, fullgraph=True)(hidden, 0.25)
+    assert not torch.equal(again, dropped)
 
 
 PACKED = Packed(torch.tensor([0, 4, 4, 7], dtype=torch.int32), torch.tensor([0, 1, 2, 3, 0, 1, 2]), 4)

@@ -27,6 +27,7 @@ CASES = [
     "full rows and others, traced",
     "packed, traced",
     "packed with dropout, traced",
+    "GELU and dropout, traced",
     "a sequence's class",
     "tokens' classes",
     "answers",

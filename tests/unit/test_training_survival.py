@@ -217,6 +217,17 @@ def group(monkeypatch):
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def hidden_gpus(monkeypatch):
+    """A machine with GPUs of which CUDA_VISIBLE_DEVICES shows none, as seen on an NVIDIA H200."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+
+def test_without_a_visible_gpu_a_machine_trains_on_its_cpu(hidden_gpus, group):
+    assert group.device.type == "cpu"
+
+
 def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None, what="gradient", **options):
     """Train in this process; the last rank's gradient, or loss, of every global batch in `poisoned` is not a number."""
     lock = TrainingLock(output / "checkpoints") if group.is_rank_zero else None

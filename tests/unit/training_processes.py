@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from fork_server import forking_with
 
 # What a rank calls, by package.
@@ -23,7 +24,8 @@ CONTEXT = forking_with(
     "evaluate",
     "torch._dynamo",
     "torch.distributed.fsdp",
-    "torch._inductor.compile_fx",
+    # It asks for the GPUs, and after that a forked process can use none.
+    *(() if torch.cuda.is_available() else ("torch._inductor.compile_fx",)),
 )
 
 

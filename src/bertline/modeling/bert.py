@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bertline.modeling.activations import ACTIVATIONS
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.dropout import Dropout
 from bertline.modeling.encoder import Encoder
 from bertline.modeling.heads import MaskedLanguageHead, TaskNetwork, first_tokens, look_up, tokens_at
-from bertline.modeling.network_config import ACTIVATIONS, NetworkConfig
+from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.normalization import LayerNorm
 from bertline.tasks.task import Head
 

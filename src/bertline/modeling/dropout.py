@@ -1,7 +1,9 @@
-"""Dropout. On a CPU, its random numbers take up to a tenth of a step, so they are drawn four at a time.
+"""Dropout. PyTorch's random numbers for it take up to a tenth of a step on a CPU, and several percent on a GPU.
 
 PyTorch's CPU kernels draw one number per element, both eager and compiled. Here a 64-bit draw is split into four of 16
-bits: the probability is a multiple of 1/65536 between 0 and 1. Draws follow `torch.manual_seed`, as PyTorch's own do.
+bits: the probability is a multiple of 1/65536 between 0 and 1. Compiled programs on a GPU compute four numbers of
+Philox for each element, and use one; here each element's number is hashed. Draws follow `torch.manual_seed`, as
+PyTorch's own do.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 RANGE = 1 << 16
+TRIPLE32 = 0xED5AD4BB - (1 << 32), 0xAC4C1B51 - (1 << 32), 0x31848BAB  # as int32
 
 
 class Dropout(nn.Module):
@@ -31,8 +34,30 @@ def drop(hidden: Tensor, probability: float) -> Tensor:
     if not probability:
         return hidden
     if hidden.device.type != "cpu":
-        return F.dropout(hidden, probability)
+        hashes = torch.compiler.is_compiling() and probability < 1 and hidden.numel() < 1 << 31
+        return drop_by_hash(hidden, probability) if hashes else F.dropout(hidden, probability)
     return hidden * _factors(_draw_in_either_mode(list(hidden.shape), hidden.device), probability).to(hidden.dtype)
+
+
+def drop_by_hash(hidden: Tensor, probability: float) -> Tensor:
+    """Run `drop` with hashes of the elements' numbers, under two drawn keys, as random numbers.
+
+    The hash is triple32, of the 32-bit hashes of few instructions the one with the least bias that Wellons found
+    ("Prospecting for Hash Functions", 2018).
+    """
+    keys = torch.randint((1 << 31) - 1, (2,), device=hidden.device).to(torch.int32)
+    hashed = torch.arange(hidden.numel(), dtype=torch.int32, device=hidden.device).view(hidden.shape) ^ keys[0]
+    hashed = (hashed ^ _shifted(hashed, 17)) * TRIPLE32[0] ^ keys[1]
+    hashed = (hashed ^ _shifted(hashed, 11)) * TRIPLE32[1]
+    hashed = (hashed ^ _shifted(hashed, 15)) * TRIPLE32[2]
+    hashed = hashed ^ _shifted(hashed, 14)
+    least = min(round(probability * (1 << 32)), (1 << 32) - 1) - (1 << 31)  # the smallest hash that stays
+    return torch.where(hashed >= least, hidden * (1 / (1 - probability)), 0.0)
+
+
+def _shifted(values: Tensor, bits: int) -> Tensor:
+    """Shift int32 right filling with zeros; PyTorch's shift repeats the sign bit."""
+    return (values >> bits) & ((1 << (32 - bits)) - 1)
 
 
 def keep(shape: list[int], probability: float, generator: torch.Generator) -> Tensor:

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.nn import functional as F
 
+from bertline.modeling.activations import ACTIVATIONS
 from bertline.modeling.attention import AttentionMask, Packed
-from bertline.modeling.network_config import ACTIVATIONS, NetworkConfig
+from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.normalization import LayerNorm
 from bertline.modeling.weight_copies import copy_of_weight
 from bertline.tasks.task import Head

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
+from bertline.modeling.activations import ACTIVATIONS
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.encoder import Encoder
 from bertline.modeling.heads import MaskedLanguageHead, TaskNetwork, Transform, first_tokens, look_up, tokens_at
-from bertline.modeling.network_config import ACTIVATIONS, NetworkConfig
+from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.normalization import LayerNorm
 from bertline.tasks.task import Head
 

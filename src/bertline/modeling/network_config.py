@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
-
-from torch import Tensor
-from torch.nn import functional as F
 
 from bertline.console import BertlineError
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_new": lambda hidden: F.gelu(hidden, approximate="tanh"),
-    "relu": F.relu,
-}
 TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
 # Smallest and largest values; beyond them a network cannot be built, or only by a file that is not what it seems.
 LIMITS: dict[str, tuple[float, float]] = {

@@ -92,8 +92,8 @@ def join_group(threads: int) -> Group:
     torch.set_num_threads(max(1, threads // local_world_size))
     store = connect(rank, world_size, one_node=local_world_size == world_size, timeout=TIMEOUT)
     device, backend, device_id = torch.device("cpu"), "gloo", None
-    if torch.cuda.is_available():
-        device, backend = torch.device("cuda", local_rank % torch.cuda.device_count()), "nccl"
+    if gpus := torch.cuda.device_count():
+        device, backend = torch.device("cuda", local_rank % gpus), "nccl"
         torch.cuda.set_device(device)
         # With it, a rank connects and fails here, and a barrier, which has no tensor, need not guess the GPU.
         device_id = device
