@@ -49,11 +49,12 @@ class Job:
         return f"{self.part} {self.network}".strip()
 
 
-Part = Literal["machine", "correctness", "speed", "profile", "training"]
+Part = Literal["machine", "correctness", "kernels", "speed", "profile", "training"]
 # Shares of the time, and those of a tiny run, in which compilation takes the most.
 WEIGHTS: dict[Part, tuple[float, float]] = {
     "machine": (1.0, 1.0),
     "correctness": (5.5, 5.5),
+    "kernels": (1.0, 1.0),
     "speed": (3.0, 6.0),
     "profile": (1.5, 2.0),
     "training": (5.0, 5.0),

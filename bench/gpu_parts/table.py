@@ -12,6 +12,8 @@ UNITS = {
     "tokens_per_second": "tokens/s",
     "share_of_peak": "of peak",
     "milliseconds": "ms",
+    "host_milliseconds": "host ms",
+    "first_milliseconds": "first ms",
     "padding_share": "padding",
     "data_wait_share": "data wait",
     "extra_seconds_at_start": "compile s",

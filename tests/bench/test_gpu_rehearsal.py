@@ -30,7 +30,7 @@ ABSENT = (
     "seqeval",
     "wikiextractor",
 )
-PARTS = {"machine", "correctness", "speed", "profile", "training"}
+PARTS = {"machine", "correctness", "kernels", "speed", "profile", "training"}
 MINUTES = 20  # under 4 on two quiet cores, three times that beside other tests
 
 

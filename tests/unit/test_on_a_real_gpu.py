@@ -17,7 +17,9 @@ from training_processes import journal, train
 
 from bertline.encoding.masking import Masking
 from bertline.files import sha256_of_file
+from bertline.modeling.activations import gelu
 from bertline.modeling.attention import Packed, attend, attend_in_rows
+from bertline.modeling.dropout import drop
 from bertline.modeling.float8 import knows_float8
 from bertline.training.data.batches import global_batch
 from bertline.training.data.collation import mask_batch, micro_batches
@@ -251,6 +253,33 @@ def test_losses_are_those_of_transformers_while_training(precision, tolerance):
 @PRECISIONS
 def test_compiled_gradients_are_those_of_the_cpu(card, packed, precision, least):
     check_gradients(card, packed=packed, compiled=True, precision=precision, least=least)
+
+
+def test_compiled_dropout_drops_the_share_and_follows_the_seed():
+    compiled = torch.compile(lambda given: drop(given, 0.1), fullgraph=True)
+    hidden = torch.ones(512, 2048, device=GPU, requires_grad=True)
+    found = []
+    for seed in (5, 6, 5):
+        torch.manual_seed(seed)
+        found.append(compiled(hidden))
+    assert torch.equal(found[0], found[2])
+    zeros = [(dropped == 0).double().flatten() for dropped in found[:2]]
+    for dropped in zeros:
+        assert dropped.mean().item() == pytest.approx(0.1, abs=0.002)
+        assert abs((dropped[1:] * dropped[:-1]).mean().item() - 0.01) < 0.001
+    assert abs((zeros[0] * zeros[1]).mean().item() - 0.01) < 0.001
+    [gradient] = torch.autograd.grad(found[0].sum(), hidden)
+    assert torch.equal(gradient, found[0].detach())
+
+
+def test_compiled_gelu_is_exact_to_the_precision_of_its_type():
+    given = torch.linspace(-6, 6, 100_001, device=GPU).bfloat16().requires_grad_()
+    exact = given.detach().double().requires_grad_()
+    found, expected = torch.compile(gelu, fullgraph=True)(given), torch.nn.functional.gelu(exact)
+    torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-6)
+    found.float().sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(given.grad.double(), exact.grad, rtol=2**-7, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -54,6 +55,8 @@ def make_loss_fn(
         torch._dynamo.config.recompile_limit = MAX_PROGRAMS
         # Programs with operators of our own survive a restart, too; the cache's key has their code.
         torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True
+        # On a GPU Inductor says five times that it splits the sum over the vocabulary, which nobody can change here.
+        warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
     if compiled and by_layer:
         compile_parts(cast(PreTrainingNetwork, model))
         loss_and_correct = torch.compile(_loss_and_correct, dynamic=False, fullgraph=True)
