@@ -13,8 +13,8 @@ import pytest
 from gpu_parts.context import ROOT, Context, Result
 
 TESTS = ROOT / "tests/unit/test_on_a_real_gpu.py"
-# Tests that run on a CPU, in seconds each: compiling takes minutes, fp16 needs a GPU.
 CORES_OF_A_TEST = 2  # which compiles for most of its time
+# Tests that run on a CPU, in seconds each: compiling takes minutes, fp16 needs a GPU.
 TINY = "not compiled and not fifty_steps and not two_gpus and not fp16"
 
 
