@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -44,7 +45,9 @@ def ui(
     whole = inherited | {"BROWSER": f"{browser} %s"} | dict(environment or {})
     command = [sys.executable, "workflow/scripts/ui.py", *options]
     log = (folder / "log").open("w")
-    process = subprocess.Popen(command, cwd=folder, env=whole, stdout=log, stderr=log, text=True)
+    # Whatever these tests were started with.
+    listen = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
+    process = subprocess.Popen(command, cwd=folder, env=whole, stdout=log, stderr=log, text=True, preexec_fn=listen)
     try:
         yield process, opened
     finally:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -393,9 +394,10 @@ def test_ctrl_c_on_a_terminal_saves(tmp_path):
 @pytest.mark.parametrize("nohup", [False, True])
 def test_a_training_whose_terminal_is_closed_saves_unless_it_was_started_with_nohup(tmp_path, nohup):
     """The terminal sends SIGHUP to the launcher and to its ranks."""
-    ignore = (lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if nohup else None
+    # Not what these tests were started with.
+    handled = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
     size = ["--processes-per-node", "2"]
-    launched, log = start_training(tmp_path, *size, start_new_session=True, preexec_fn=ignore)
+    launched, log = start_training(tmp_path, *size, start_new_session=True, preexec_fn=handled)
     os.killpg(launched.pid, signal.SIGHUP)
     if nohup:
         with pytest.raises(subprocess.TimeoutExpired):
