@@ -36,10 +36,11 @@ def run(context: Context) -> Iterator[Result]:
             synchronize(group.device)
             seconds = time.perf_counter() - started
         step.close()
-    print(profiler.key_averages().table(sort_by="self_device_time_total" if on_gpu else "self_cpu_time_total"))
+    events = profiler.key_averages()
+    print(events.table(sort_by="self_device_time_total" if on_gpu else "self_cpu_time_total"))
     kernels = {
         event.key: (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1000 / STEPS
-        for event in profiler.key_averages()
+        for event in events
     }
     milliseconds: dict[str, float] = {}
     for name, spent in kernels.items():

@@ -34,8 +34,8 @@ def drop(hidden: Tensor, probability: float) -> Tensor:
     if not probability:
         return hidden
     if hidden.device.type != "cpu":
-        hashes = torch.compiler.is_compiling() and probability < 1 and hidden.numel() < 1 << 31
-        return drop_by_hash(hidden, probability) if hashes else F.dropout(hidden, probability)
+        by_hash = torch.compiler.is_compiling() and probability < 1 and hidden.numel() < 1 << 31
+        return drop_by_hash(hidden, probability) if by_hash else F.dropout(hidden, probability)
     return hidden * _factors(_draw_in_either_mode(list(hidden.shape), hidden.device), probability).to(hidden.dtype)
 
 

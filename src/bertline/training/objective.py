@@ -55,7 +55,7 @@ def make_loss_fn(
         torch._dynamo.config.recompile_limit = MAX_PROGRAMS
         # Programs with operators of our own survive a restart, too; the cache's key has their code.
         torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True
-        # On a GPU Inductor says five times that it splits the sum over the vocabulary, which nobody can change here.
+        # A warning for every program of a GPU about the sum over the vocabulary; users can change nothing about it.
         warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
     if compiled and by_layer:
         compile_parts(cast(PreTrainingNetwork, model))
