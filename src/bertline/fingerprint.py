@@ -23,8 +23,8 @@ STAGE_VERSIONS = {
     "samples": 2,
     "sentence_order": 1,  # only of datasets with this objective, in addition to "samples"
     "import": 1,
-    "pretraining": 3,
-    "finetuning": 8,
+    "pretraining": 4,
+    "finetuning": 9,
     "collection": 1,
 }
 

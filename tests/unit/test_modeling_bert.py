@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -163,52 +161,3 @@ def test_sinusoidal_positions_start_with_neighbours_alike() -> None:
     assert table.square().mean().sqrt().item() == pytest.approx(0.02, rel=1e-3)
     similarity = torch.nn.functional.cosine_similarity(table[50], table[:100])
     assert sorted(similarity.argsort(descending=True)[:3].tolist()) == [49, 50, 51]
-
-
-THREE_LAYERS = BertConfig(
-    vocab_size=50, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48
-)
-
-
-@pytest.mark.parametrize("masked", [True, False])
-@pytest.mark.parametrize("autocast", [True, False])
-def test_the_first_token_computed_separately_has_the_same_state(masked: bool, autocast: bool) -> None:
-    """A head on whole sequences reads nothing else of the last layer."""
-    torch.manual_seed(0)
-    encoder = BertModel(THREE_LAYERS).eval()
-    ids = torch.randint(50, (4, 9))
-    mask = torch.arange(9) < torch.tensor([[9], [3], [1], [7]]) if masked else None
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        whole = encoder(ids, ids % 2, mask)
-        first = encoder.encode_first(encoder.embeddings.word(ids), ids % 2, mask)
-    assert first.shape == (4, 1, 32)
-    torch.testing.assert_close(first, whole[:, :1], atol=2e-2 if autocast else 1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("activation_checkpointing", [False, True])
-def test_gradients_through_only_the_first_token_are_those_through_all(activation_checkpointing: bool) -> None:
-    torch.manual_seed(0)
-    encoder = BertModel(replace(THREE_LAYERS, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
-    ids = torch.randint(50, (4, 9))
-    mask = torch.arange(9) < torch.tensor([[9], [3], [1], [7]])
-
-    def gradients(hidden: torch.Tensor) -> list[torch.Tensor]:
-        loss = encoder.pool(hidden, mask).square().sum()
-        return list(torch.autograd.grad(loss, list(encoder.parameters())))
-
-    whole = gradients(encoder(ids, ids % 2, mask))
-    encoder.activation_checkpointing = activation_checkpointing
-    first = gradients(encoder.encode_first(encoder.embeddings.word(ids), ids % 2, mask))
-    torch.testing.assert_close(first, whole)
-
-
-def test_attention_of_only_the_first_token_has_dropout_in_training() -> None:
-    torch.manual_seed(0)
-    config = replace(THREE_LAYERS, num_hidden_layers=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
-    encoder = BertModel(config)
-    ids = torch.arange(8)[None]
-    words, types = encoder.embeddings.word(ids), torch.zeros_like(ids)
-    draws = torch.stack([encoder.encode_first(words, types, None)[0, 0] for _ in range(2)])
-    assert not torch.equal(draws[0], draws[1])
-    encoder.eval()
-    assert torch.equal(encoder.encode_first(words, types, None), encoder.encode_first(words, types, None))

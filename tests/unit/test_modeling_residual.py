@@ -13,7 +13,7 @@ from gradient_helpers import accumulate
 from synthetic_dataset import MODEL, recipe, write_dataset
 from torch import nn
 
-from bertline.modeling.heads import tokens_at
+from bertline.modeling.encoder import tokens_at
 from bertline.modeling.normalization import LayerNorm
 from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
@@ -71,9 +71,9 @@ def test_normalisation_of_float32_has_the_bits_of_pytorch():
 def test_the_gradient_at_masked_positions_is_that_of_index_select(dtype):
     torch.manual_seed(3)
     hidden = torch.randn(4, 8, 16, dtype=dtype, requires_grad=True)
-    # Static masks end with positions 0 whose loss is ignored.
-    positions = torch.tensor([3, 31, 7, 12, 0, 0])
-    gradient = torch.randn(6, 16, dtype=dtype).mul(torch.tensor([1, 1, 1, 1, 0, 0])[:, None])
+    # Static masks end with positions 0 whose loss is ignored; first tokens follow.
+    positions = torch.tensor([3, 31, 7, 12, 0, 0, 0, 8])
+    gradient = torch.randn(8, 16, dtype=dtype).mul(torch.tensor([1, 1, 1, 1, 0, 0, 1, 1])[:, None])
     found, expected = tokens_at(hidden, positions), hidden.flatten(0, 1).index_select(0, positions)
     assert torch.equal(found, expected)
     assert torch.equal(*(torch.autograd.grad(tensor, hidden, gradient)[0] for tensor in (found, expected)))

@@ -70,8 +70,10 @@ DIGESTS = {
 COURSES = {
     ("pretraining", 2): [6.3088, 5.502, 5.9281, 5.5205, 5.2943, 5.4184],
     ("pretraining", 3): [6.3088, 5.502, 5.9281, 5.5205, 5.2943, 5.4184],  # other in bf16
+    ("pretraining", 4): [6.2219, 5.4381, 5.8957, 5.6068, 5.3842, 5.2785],  # dropout of fewer tokens in the last layer
     ("finetuning", 7): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],
     ("finetuning", 8): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # other scores of tags without prefixes
+    ("finetuning", 9): [0.9095, 0.8178, 0.5989, 0.7586, 0.8538, 0.8274],  # dropout of the first tokens, flat
 }
 
 MASKED = ("masked_lm_positions", "masked_lm_ids")

@@ -279,10 +279,11 @@ def test_node_hours_include_evaluations_and_checkpoints(untrained: Plan) -> None
 
 
 def test_without_a_training_on_record_node_hours_are_reckoned_and_say_so(untrained: Plan) -> None:
-    """The formula of docs/training.md by hand: 6 N s + 12 L h s^2 + 6 m (h^2 + h V)."""
-    matrices = 3 * (4 * 32 * 32 + 2 * 32 * 64)
+    """The formula of docs/training.md by hand: 6 (N - n) s + 6 n m + 12 L h s^2 + 6 m (h^2 + h V)."""
+    after_attention = 32 * 32 + 2 * 32 * 64
+    before = 3 * (4 * 32 * 32 + 2 * 32 * 64) - after_attention
     masked = 0.15 * 128
-    flops = 6 * matrices * 128 + 12 * 3 * 32 * 128**2 + 6 * masked * (32**2 + 32 * 1000)
+    flops = 6 * before * 128 + 12 * 3 * 32 * 128**2 + 6 * masked * (after_attention + 32**2 + 32 * 1000)
     left = estimates(untrained, SITE)[-1]
     assert left.node_hours == pytest.approx(100 * 8 * flops / (100e12 * 0.5) / 4 / 3600)
     assert left.basis.startswith("computed: ")

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from bertline.modeling.activations import ACTIVATIONS
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.dropout import Dropout
-from bertline.modeling.encoder import Encoder
-from bertline.modeling.heads import MaskedLanguageHead, TaskNetwork, first_tokens, look_up, tokens_at
+from bertline.modeling.encoder import Encoder, first_positions, tokens_at
+from bertline.modeling.heads import MaskedLanguageHead, TaskNetwork, look_up
 from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.normalization import LayerNorm
 from bertline.tasks.task import Head
@@ -86,27 +85,16 @@ class Layer(nn.Module):
         self.activation = ACTIVATIONS[config.hidden_act]
         self.dropout = Dropout(config.hidden_dropout_prob)
 
-    def forward(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
+    def forward(self, hidden: Tensor, attention_mask: AttentionMask, positions: Tensor | None = None) -> Tensor:
+        """Return the layer's output [B, S, H], or [P, H] at flat `positions`, int64 [P]."""
         query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).unbind(2)  # each [B, S, A, H/A]
-        return self._transform(hidden, self._attend(query, key, value, attention_mask))
-
-    def first(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Compute the layer for the first token of each sequence only, [B, S, H] -> [B, 1, H]."""
-        first, size = hidden[:, :1], hidden.shape[-1]
-        query_weight, weight = self.qkv.weight.split((size, 2 * size))
-        query_bias, bias = self.qkv.bias.split((size, 2 * size))
-        query = F.linear(first, query_weight, query_bias).unflatten(-1, (self.heads, -1))
-        key, value = F.linear(hidden, weight, bias).unflatten(-1, (2, self.heads, -1)).unbind(2)
-        return self._transform(first, self._attend(query, key, value, attention_mask))
-
-    def _transform(self, hidden: Tensor, context: Tensor) -> Tensor:
-        hidden = self.attention_normalization(hidden + self.dropout(context))
+        dropout = self.attention_dropout if self.training else 0.0
+        context = attend(query, key, value, attention_mask, dropout=dropout)
+        if positions is not None:
+            hidden, context = tokens_at(hidden, positions), tokens_at(context, positions)
+        hidden = self.attention_normalization(hidden + self.dropout(self.attention_output(context)))
         transformed = self.output(self.activation(self.intermediate(hidden)))
         return self.output_normalization(hidden + self.dropout(transformed))
-
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionMask) -> Tensor:
-        dropout = self.attention_dropout if self.training else 0.0
-        return self.attention_output(attend(query, key, value, attention_mask, dropout=dropout))
 
 
 class BertModel(Encoder):
@@ -116,24 +104,17 @@ class BertModel(Encoder):
         super().__init__(config, Embeddings(config), (Layer(config) for _ in range(config.num_hidden_layers)))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if with_pooler else None
 
-    def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        return self.run_layers(self.embeddings(words, token_type_ids, attention_mask), attention_mask)
-
-    def encode_first(self, words: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Run `encode` for the first token of each sequence: [B, S, H] -> [B, 1, H].
-
-        The last layer needs the other tokens as keys and values only.
-        """
+    def encode(
+        self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, positions: Tensor | None = None
+    ) -> Tensor:
         hidden = self.embeddings(words, token_type_ids, attention_mask)
-        for layer in self.layers[:-1]:
-            hidden = self.run_layer(layer, hidden, attention_mask)
-        return self.run_layer(cast(Layer, self.layers[-1]).first, hidden, attention_mask)
+        return self.run_layers(hidden, attention_mask, positions=positions)
 
-    def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Pass [CLS]'s hidden state through the pooler: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""
+    def pool(self, first: Tensor) -> Tensor:
+        """Pass the hidden states of [CLS] through the pooler: [N, H] -> [N, H]."""
         if self.pooler is None:
             raise ValueError("this encoder was made without a pooler")
-        return torch.tanh(self.pooler(first_tokens(hidden, attention_mask)))
+        return torch.tanh(self.pooler(first))
 
 
 class BertForPreTraining(nn.Module):
@@ -168,9 +149,10 @@ class BertForPreTraining(nn.Module):
         Returns logits [M, V] (V padded to a multiple of 64, minus infinity for padding) and [B, 2] (1 = random next).
         """
         words, table = look_up(self.encoder.embeddings.word, input_ids)
-        hidden = self.encoder.encode(words, token_type_ids, attention_mask)
-        word_logits = self.masked_language_head.score(tokens_at(hidden, masked_positions), table)
-        return word_logits, self.pair_head(self.encoder.pool(hidden, attention_mask))
+        first = first_positions(input_ids, attention_mask)
+        hidden = self.encoder.encode(words, token_type_ids, attention_mask, torch.cat((masked_positions, first)))
+        masked, first = hidden.split((len(masked_positions), len(first)))
+        return self.masked_language_head.score(masked, table), self.pair_head(self.encoder.pool(first))
 
 
 def make_task_network(config: BertConfig, head: Head, outputs: int) -> TaskNetwork:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.utils.checkpoint import checkpoint
 
-from bertline.modeling.attention import AttentionMask
+from bertline.modeling.attention import AttentionMask, Packed
 from bertline.modeling.network_config import NetworkConfig
 
 
@@ -21,6 +22,7 @@ class Encoder(nn.Module):
             included: a third more computation, and the memory of one layer (Chen et al. 2016, arXiv 1604.06174).
         residual_type: type of the hidden states between layers; None for that of the embeddings. In bfloat16 they are
             half the bytes; needs autocast.
+        complete: whether the last layer computes all tokens even if few are asked for.
     """
 
     def __init__(self, config: NetworkConfig, embeddings: nn.Module, layers: Iterable[nn.Module]) -> None:
@@ -30,6 +32,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.activation_checkpointing = False
         self.residual_type: torch.dtype | None = None
+        self.complete = False
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
@@ -44,24 +47,65 @@ class Encoder(nn.Module):
         """
         return self.encode(self.embeddings.word(input_ids), token_type_ids, attention_mask)
 
-    def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Run `forward` from the tokens' word embeddings, [B, S, H]."""
+    def encode(
+        self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, positions: Tensor | None = None
+    ) -> Tensor:
+        """Run `forward` from the tokens' word embeddings.
+
+        Args:
+            words: [B, S, H].
+            positions: int64 [P], indices into the flattened batch (row * S + position) of the tokens whose final hidden
+                states are needed; None for all. Of the others the last layer needs keys and values only.
+
+        Returns the final hidden states [B, S, H], or [P, H].
+        """
         raise NotImplementedError
 
-    def encode_first(self, words: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Run `encode`; a network may leave out all but the first token of each sequence."""
-        return self.encode(words, token_type_ids, attention_mask)
-
-    def run_layers(self, hidden: Tensor, *context: Any) -> Tensor:
-        """Pass `hidden` [B, S, H] through the layers, calling each with it and `context`."""
+    def run_layers(self, hidden: Tensor, *context: Any, positions: Tensor | None) -> Tensor:
+        """Pass `hidden` [B, S, H] through the layers, calling each with it, `context` and the positions it returns."""
         if self.residual_type is not None:
             hidden = hidden.to(self.residual_type)
-        for layer in self.layers:
-            hidden = self.run_layer(layer, hidden, *context)
-        return hidden
+        for number, layer in enumerate(self.layers, start=1):
+            is_last = number == len(self.layers)
+            hidden = self._run_layer(layer, hidden, *context, positions if is_last and not self.complete else None)
+        return tokens_at(hidden, positions) if positions is not None and self.complete else hidden
 
-    def run_layer(self, layer: Callable[..., Tensor], hidden: Tensor, *context: Any) -> Tensor:
+    def _run_layer(self, layer: nn.Module, hidden: Tensor, *context: Any) -> Tensor:
         """Pass `hidden` [B, S, H] through a layer, with activation checkpointing if that is asked for."""
         if self.activation_checkpointing and self.training:
             return cast(Tensor, checkpoint(layer, hidden, *context, use_reentrant=False))
-        return layer(hidden, *context)
+        return cast(Tensor, layer(hidden, *context))
+
+
+def first_positions(input_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+    """Return the positions of each sequence's first token, indices into the flattened batch: int64 [B]; packed, [N].
+
+    For an empty slot of `Packed.cu_seqlens` it is that of another token; its label is to be ignored.
+    """
+    rows, length = input_ids.shape
+    if isinstance(attention_mask, Packed):
+        return attention_mask.cu_seqlens[:-1].clamp(max=length - 1).long()
+    return torch.arange(0, rows * length, length, device=input_ids.device)
+
+
+def tokens_at(hidden: Tensor, positions: Tensor) -> Tensor:
+    """Return the hidden states at flat `positions`, int64 [P]: [B, S, H] -> [P, H]."""
+    selected: Tensor = _Select.apply(hidden.flatten(0, -2), positions)
+    return selected
+
+
+class _Select(torch.autograd.Function):
+    """`index_select` of rows. Its own backward adds in the type of the rows: in bfloat16 slowly (pytorch#137425)."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, rows: Tensor, positions: Tensor) -> Tensor:
+        ctx.save_for_backward(positions)
+        ctx.count = len(rows)  # type: ignore[attr-defined]
+        return rows.index_select(0, positions)
+
+    @staticmethod
+    def backward(ctx: BackwardCFunction, gradient: Tensor) -> tuple[Tensor, None]:
+        (positions,) = ctx.saved_tensors
+        exact = torch.promote_types(gradient.dtype, torch.float32)
+        rows = gradient.new_zeros((ctx.count, gradient.shape[1]), dtype=exact)  # type: ignore[attr-defined]
+        return rows.index_add_(0, positions, gradient.to(exact)).to(gradient.dtype), None

@@ -10,7 +10,8 @@ from torch.autograd.function import BackwardCFunction, FunctionCtx
 from torch.nn import functional as F
 
 from bertline.modeling.activations import ACTIVATIONS
-from bertline.modeling.attention import AttentionMask, Packed
+from bertline.modeling.attention import AttentionMask
+from bertline.modeling.encoder import first_positions
 from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.normalization import LayerNorm
 from bertline.modeling.weight_copies import copy_of_weight
@@ -73,48 +74,11 @@ class TaskNetwork(nn.Module):
 
         Returns [B, outputs] for "sequence" (packed, [N, outputs]), otherwise [B, S, outputs].
         """
-        if self.kind == "sequence" and not isinstance(attention_mask, Packed):
-            hidden = self.encoder.encode_first(self.encoder.embeddings.word(input_ids), token_type_ids, attention_mask)
-        else:
-            hidden = self.encoder(input_ids, token_type_ids, attention_mask)
-        if self.kind == "sequence":
-            hidden = self.encoder.pool(hidden, attention_mask)
-        return self.classifier(self.head(hidden))
-
-
-def first_tokens(hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
-    """Return the hidden state of each sequence's first token: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H].
-
-    For an empty slot of `Packed.cu_seqlens` the row is that of another token; its label is to be ignored.
-    """
-    if isinstance(attention_mask, Packed):
-        return hidden[0].index_select(0, attention_mask.cu_seqlens[:-1].clamp(max=hidden.shape[1] - 1))
-    return hidden[:, 0]
-
-
-def tokens_at(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Return the hidden states at flat `positions`, int64 [M]: [B, S, H] -> [M, H].
-
-    A position may occur twice only if the loss ignores it: the gradients of equal positions are not added.
-    """
-    selected: Tensor = _Select.apply(hidden.reshape(-1, hidden.shape[-1]), positions)
-    return selected
-
-
-class _Select(torch.autograd.Function):
-    """`index_select` of rows, whose own backward adds: on a GPU atomically, and in bfloat16 slowly (pytorch#137425)."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, rows: Tensor, positions: Tensor) -> Tensor:
-        ctx.save_for_backward(positions)
-        ctx.count = len(rows)  # type: ignore[attr-defined]
-        return rows.index_select(0, positions)
-
-    @staticmethod
-    def backward(ctx: BackwardCFunction, gradient: Tensor) -> tuple[Tensor, None]:
-        (positions,) = ctx.saved_tensors
-        rows = gradient.new_zeros((ctx.count, gradient.shape[1]))  # type: ignore[attr-defined]
-        return rows.index_copy_(0, positions, gradient), None
+        if self.kind != "sequence":
+            return self.classifier(self.head(self.encoder(input_ids, token_type_ids, attention_mask)))
+        words, first = self.encoder.embeddings.word(input_ids), first_positions(input_ids, attention_mask)
+        hidden = self.encoder.encode(words, token_type_ids, attention_mask, first)
+        return self.classifier(self.head(self.encoder.pool(hidden)))
 
 
 class _LookUp(torch.autograd.Function):

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from bertline.console import BertlineError
 from bertline.modeling.activations import ACTIVATIONS
 from bertline.modeling.attention import AttentionMask, Packed, attend
-from bertline.modeling.encoder import Encoder
-from bertline.modeling.heads import MaskedLanguageHead, TaskNetwork, Transform, first_tokens, look_up, tokens_at
+from bertline.modeling.encoder import Encoder, tokens_at
+from bertline.modeling.heads import MaskedLanguageHead, TaskNetwork, Transform, look_up
 from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.normalization import LayerNorm
 from bertline.tasks.task import Head
@@ -108,15 +108,21 @@ class Layer(nn.Module):
         self.output = nn.Linear(intermediate, hidden, bias=False)
         self.activation = ACTIVATIONS[config.hidden_activation]
 
-    def forward(self, hidden: Tensor, attention_mask: AttentionMask, rotation: Rotation) -> Tensor:
-        hidden = hidden + self._attend(self.attention_normalization(hidden), attention_mask, rotation)
+    def forward(
+        self, hidden: Tensor, attention_mask: AttentionMask, rotation: Rotation, positions: Tensor | None = None
+    ) -> Tensor:
+        """Return the layer's output [B, S, H], or [P, H] at flat `positions`, int64 [P]."""
+        context = self._attend(self.attention_normalization(hidden), attention_mask, rotation)
+        if positions is not None:
+            hidden, context = tokens_at(hidden, positions), tokens_at(context, positions)
+        hidden = hidden + self.attention_output(context)
         activated, gate = self.gated_intermediate(self.feed_forward_normalization(hidden)).chunk(2, dim=-1)
         return hidden + self.output(self.activation(activated) * gate)
 
     def _attend(self, hidden: Tensor, attention_mask: AttentionMask, rotation: Rotation) -> Tensor:
         qkv = self.qkv(hidden).unflatten(-1, (3, self.heads, -1))  # [B, S, 3, A, D]
         query, key = rotate(qkv[:, :, :2], rotation).unbind(2)
-        return self.attention_output(attend(query, key, qkv[:, :, 2], attention_mask, dropout=0.0))
+        return attend(query, key, qkv[:, :, 2], attention_mask, dropout=0.0)
 
 
 class ModernModel(Encoder):
@@ -128,17 +134,20 @@ class ModernModel(Encoder):
         self.final_normalization = normalization(config)
         self.head_size, self.theta = config.hidden_size // config.num_attention_heads, config.global_rope_theta
 
-    def encode(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+    def encode(
+        self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, positions: Tensor | None = None
+    ) -> Tensor:
         if isinstance(attention_mask, Packed):
-            positions = attention_mask.positions
+            places = attention_mask.positions
         else:
-            positions = torch.arange(words.shape[1], device=words.device)
-        rotation = rotation_of(positions, self.head_size, self.theta)
-        return self.final_normalization(self.run_layers(self.embeddings(words), attention_mask, rotation))
+            places = torch.arange(words.shape[1], device=words.device)
+        rotation = rotation_of(places, self.head_size, self.theta)
+        hidden = self.run_layers(self.embeddings(words), attention_mask, rotation, positions=positions)
+        return self.final_normalization(hidden)
 
-    def pool(self, hidden: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Return [CLS]'s hidden state: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""
-        return first_tokens(hidden, attention_mask)
+    def pool(self, first: Tensor) -> Tensor:
+        """Return the hidden states of [CLS], [N, H], as they are."""
+        return first
 
 
 class ModernForPreTraining(nn.Module):
@@ -158,8 +167,8 @@ class ModernForPreTraining(nn.Module):
     ) -> tuple[Tensor, None]:
         """Score the masked positions as `BertForPreTraining.forward` does; None takes the place of pair logits."""
         words, table = look_up(self.encoder.embeddings.word, input_ids)
-        hidden = self.encoder.encode(words, token_type_ids, attention_mask)
-        return self.head.score(tokens_at(hidden, masked_positions), table), None
+        hidden = self.encoder.encode(words, token_type_ids, attention_mask, masked_positions)
+        return self.head.score(hidden, table), None
 
 
 def make_task_network(config: ModernConfig, head: Head, outputs: int) -> TaskNetwork:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bertline.modeling.attention import AttentionMask
 from bertline.modeling.bert import BertConfig, BertModel, initialize
-from bertline.modeling.heads import MaskedLanguageHead, look_up, tokens_at
+from bertline.modeling.heads import MaskedLanguageHead, look_up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,5 +46,5 @@ class RobertaForPreTraining(nn.Module):
     ) -> tuple[Tensor, None]:
         """Score the masked positions as `BertForPreTraining.forward` does; None takes the place of pair logits."""
         words, table = look_up(self.encoder.embeddings.word, input_ids)
-        hidden = self.encoder.encode(words, token_type_ids, attention_mask)
-        return self.masked_language_head.score(tokens_at(hidden, masked_positions), table), None
+        hidden = self.encoder.encode(words, token_type_ids, attention_mask, masked_positions)
+        return self.masked_language_head.score(hidden, table), None

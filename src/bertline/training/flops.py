@@ -1,11 +1,13 @@
 """Floating point operations of a training step, and the peak performance of GPUs.
 
 Counts forward and backward pass over real tokens: neither padding nor embedding look-ups. With N matrix weights in the
-encoder, L layers of width h and V words, a sequence of s tokens, m of them masked, costs
+encoder, n of them after the last layer's attention, L layers of width h and V words, a sequence of s tokens, m of them
+masked, costs
 
-    6 N s + 12 L h s^2 + 6 m (h^2 + h V)
+    6 (N - n) s + 6 n m + 12 L h s^2 + 6 m (h^2 + h V)
 
-(Narayanan et al. 2021, arXiv 2104.04473, appendix, without recomputation; the head on masked positions only.)
+(Narayanan et al. 2021, arXiv 2104.04473, appendix, without recomputation; the head, and the last layer after its
+attention, on masked positions only. A first token whose state is also needed is not counted.)
 """
 
 from __future__ import annotations
@@ -77,9 +79,15 @@ def flops_of_a_sample(description: Mapping[str, Any], *, length: float, masked: 
 def _flops(model: Any, tokens: float, squares: float, masked: float) -> float:
     config = model.config
     layers, width = config.num_hidden_layers, config.hidden_size
-    matrices = sum(weight.numel() for weight in model.encoder.layers.parameters() if weight.dim() == 2)
+    last = model.encoder.layers[-1]
+    partial = _elements_of_matrices(last) - _elements_of_matrices(last.qkv)
+    whole = _elements_of_matrices(model.encoder.layers) - partial
     head = width * width + width * config.vocab_size
-    return float(6 * matrices * tokens + 12 * layers * width * squares + 6 * head * masked)
+    return float(6 * whole * tokens + 12 * layers * width * squares + 6 * (partial + head) * masked)
+
+
+def _elements_of_matrices(module: nn.Module) -> int:
+    return sum(weight.numel() for weight in module.parameters() if weight.dim() == 2)
 
 
 def peak_of_all(device: torch.device) -> float | None:

@@ -25,13 +25,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, distributed, nn
 
 from bertline.console import BertlineError
 from bertline.encoding.masking import IGNORED
+from bertline.modeling.encoder import Encoder
 from bertline.training.data.collation import MicroBatch
 from bertline.training.distributed.assignment import assign
 from bertline.training.distributed.grid import Grid
@@ -99,6 +100,7 @@ class Kfac:
         self._inverses: dict[str, dict[str, Tensor]] = {}
         self._has_inverses = False  # the same on every rank, also on one whose column has no layers
         if self._layers:
+            cast(Encoder, model.encoder).complete = True  # the factors are means over all tokens
             self._allocate(next(iter(self._layers.values())).module.weight.device)
 
     @property

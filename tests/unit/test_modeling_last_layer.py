@@ -1,0 +1,114 @@
+"""The last layer at the positions whose states are needed: the same states and gradients, for fewer operations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from bertline.modeling.architectures import architecture_of
+from bertline.modeling.attention import AttentionMask, Packed
+from bertline.modeling.bert import BertConfig
+from bertline.modeling.encoder import Encoder
+from bertline.modeling.modern import ModernConfig
+from bertline.modeling.network_config import NetworkConfig
+from bertline.modeling.roberta import RobertaConfig
+from bertline.training.flops import flops_of_a_sample
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NETWORKS: dict[str, NetworkConfig] = {
+    "bert": BertConfig(**SHAPE, **NO_DROPOUT),
+    "roberta": RobertaConfig(**SHAPE, **NO_DROPOUT),
+    "modern": ModernConfig(**SHAPE),
+}
+LENGTHS = torch.tensor([9, 3, 1, 7])
+PLACES = torch.cat([torch.arange(length) for length in LENGTHS])
+MASKS: dict[str, AttentionMask] = {
+    "whole rows": None,
+    "padded rows": torch.arange(9) < LENGTHS[:, None],
+    "packed": Packed(F.pad(LENGTHS.cumsum(0), (1, 0)).int(), PLACES, 9),
+}
+
+
+def batch_of(kind: str) -> tuple[Tensor, AttentionMask, Tensor]:
+    """Return ids, mask, and positions of real tokens, one of them twice."""
+    rows = (1, 20) if kind == "packed" else (4, 9)
+    positions = [0, 2, 8, 9, 12, 19, 0] if kind == "packed" else [0, 2, 8, 9, 18, 27, 33, 0]
+    return torch.randint(128, rows), MASKS[kind], torch.tensor(positions)
+
+
+def encoder_of(config: NetworkConfig) -> Encoder:
+    torch.manual_seed(0)
+    encoder: Encoder = architecture_of(config).pretraining(config).encoder
+    return encoder
+
+
+def states(encoder: Encoder, ids: Tensor, mask: AttentionMask, positions: Tensor | None) -> Tensor:
+    return encoder.encode(encoder.embeddings.word(ids), ids % 2, mask, positions)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("autocast", [True, False])
+def test_states_at_positions_are_those_of_all_tokens_there(network: str, kind: str, autocast: bool) -> None:
+    encoder, (ids, mask, positions) = encoder_of(NETWORKS[network]), batch_of(kind)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        whole, found = (states(encoder, ids, mask, given) for given in (None, positions))
+    assert whole.shape == (*ids.shape, 32)
+    torch.testing.assert_close(found, whole.flatten(0, 1)[positions], atol=3e-2 if autocast else 1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("activation_checkpointing", [True, False])
+def test_gradients_are_those_through_all_tokens(network: str, kind: str, activation_checkpointing: bool) -> None:
+    encoder, (ids, mask, positions) = encoder_of(NETWORKS[network]).double(), batch_of(kind)
+    weights = torch.randn(len(positions), 32).double()
+
+    def gradients(hidden: Tensor) -> list[Tensor | None]:
+        parameters = [weight for name, weight in encoder.named_parameters() if "pooler" not in name]
+        return list(torch.autograd.grad((hidden * weights).sum(), parameters, allow_unused=True))
+
+    whole = gradients(states(encoder, ids, mask, None).flatten(0, 1)[positions])
+    encoder.activation_checkpointing = activation_checkpointing
+    torch.testing.assert_close(gradients(states(encoder, ids, mask, positions)), whole)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_attention_at_positions_has_dropout_in_training_only(kind: str) -> None:
+    config = replace(NETWORKS["bert"], num_hidden_layers=1, attention_probs_dropout_prob=0.5)
+    encoder, (ids, mask, positions) = encoder_of(config), batch_of(kind)
+    assert not torch.equal(*(states(encoder, ids, mask, positions) for _ in range(2)))
+    encoder.eval()
+    assert torch.equal(*(states(encoder, ids, mask, positions) for _ in range(2)))
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("masked", [1, 5])
+def test_the_counted_operations_are_those_that_pytorch_computes(network: str, masked: int) -> None:
+    config, length = NETWORKS[network], 16
+    model = architecture_of(config).pretraining(config)
+    ids, positions = torch.randint(128, (1, length)), torch.arange(1, 1 + masked)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # which has no entry for others
+        words, pairs = model(ids, torch.zeros_like(ids), None, positions)
+        loss = words[:, : config.vocab_size].square().sum()
+        (loss if pairs is None else loss + pairs.square().sum()).backward()
+    counted = counter.get_total_flops()
+    if network == "bert":
+        # What flops.py leaves out: the first token in the last layer, the pooler and the pair head.
+        counted -= 6 * (32 * 32 + 2 * 32 * 48 + 32 * 32 + 2 * 32)
+    description = {"architecture": network, **SHAPE}
+    assert counted == flops_of_a_sample(description, length=length, masked=masked)
