@@ -24,7 +24,7 @@ STAGE_VERSIONS = {
     "sentence_order": 1,  # only of datasets with this objective, in addition to "samples"
     "import": 1,
     "pretraining": 4,
-    "finetuning": 9,
+    "finetuning": 8,
     "collection": 1,
 }
 

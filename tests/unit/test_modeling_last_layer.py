@@ -42,6 +42,8 @@ MASKS: dict[str, AttentionMask] = {
     "packed": Packed(F.pad(LENGTHS.cumsum(0), (1, 0)).int(), PLACES, 9),
 }
 
+FIRST = {"whole rows": [0, 9, 18, 27], "padded rows": [0, 9, 18, 27], "packed": [0, 9, 12, 13]}
+
 
 def batch_of(kind: str) -> tuple[Tensor, AttentionMask, Tensor]:
     """Return ids, mask, and positions of real tokens, one of them twice."""
@@ -58,6 +60,12 @@ def encoder_of(config: NetworkConfig) -> Encoder:
 
 def states(encoder: Encoder, ids: Tensor, mask: AttentionMask, positions: Tensor | None) -> Tensor:
     return encoder.encode(encoder.embeddings.word(ids), ids % 2, mask, positions)
+
+
+def gradients(encoder: Encoder, hidden: Tensor, weights: Tensor) -> list[Tensor | None]:
+    """Return the gradients of the sum of `hidden` times `weights` for all parameters but the pooler's."""
+    parameters = [weight for name, weight in encoder.named_parameters() if "pooler" not in name]
+    return list(torch.autograd.grad((hidden * weights).sum(), parameters, allow_unused=True))
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -77,23 +85,49 @@ def test_states_at_positions_are_those_of_all_tokens_there(network: str, kind: s
 def test_gradients_are_those_through_all_tokens(network: str, kind: str, activation_checkpointing: bool) -> None:
     encoder, (ids, mask, positions) = encoder_of(NETWORKS[network]).double(), batch_of(kind)
     weights = torch.randn(len(positions), 32).double()
-
-    def gradients(hidden: Tensor) -> list[Tensor | None]:
-        parameters = [weight for name, weight in encoder.named_parameters() if "pooler" not in name]
-        return list(torch.autograd.grad((hidden * weights).sum(), parameters, allow_unused=True))
-
-    whole = gradients(states(encoder, ids, mask, None).flatten(0, 1)[positions])
+    whole = gradients(encoder, states(encoder, ids, mask, None).flatten(0, 1)[positions], weights)
     encoder.activation_checkpointing = activation_checkpointing
-    torch.testing.assert_close(gradients(states(encoder, ids, mask, positions)), whole)
+    torch.testing.assert_close(gradients(encoder, states(encoder, ids, mask, positions), weights), whole)
+
+
+def first_states(encoder: Encoder, ids: Tensor, mask: AttentionMask) -> Tensor:
+    return encoder.encode_first(encoder.embeddings.word(ids), ids % 2, mask)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("autocast", [True, False])
+def test_first_tokens_computed_separately_have_the_same_states(network: str, kind: str, autocast: bool) -> None:
+    """A head on whole sequences reads nothing else of the last layer."""
+    encoder, (ids, mask, _) = encoder_of(NETWORKS[network]).eval(), batch_of(kind)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        expected = states(encoder, ids, mask, None).flatten(0, 1)[FIRST[kind]]
+        found = first_states(encoder, ids, mask)
+    torch.testing.assert_close(found, expected, atol=3e-2 if autocast else 1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("activation_checkpointing", [True, False])
+def test_gradients_through_first_tokens_are_those_through_all(
+    network: str, kind: str, activation_checkpointing: bool
+) -> None:
+    encoder, (ids, mask, _) = encoder_of(NETWORKS[network]).double(), batch_of(kind)
+    weights = torch.randn(4, 32).double()
+    whole = gradients(encoder, states(encoder, ids, mask, None).flatten(0, 1)[FIRST[kind]], weights)
+    encoder.activation_checkpointing = activation_checkpointing
+    torch.testing.assert_close(gradients(encoder, first_states(encoder, ids, mask), weights), whole)
 
 
 @pytest.mark.parametrize("kind", MASKS)
 def test_attention_at_positions_has_dropout_in_training_only(kind: str) -> None:
     config = replace(NETWORKS["bert"], num_hidden_layers=1, attention_probs_dropout_prob=0.5)
     encoder, (ids, mask, positions) = encoder_of(config), batch_of(kind)
-    assert not torch.equal(*(states(encoder, ids, mask, positions) for _ in range(2)))
-    encoder.eval()
-    assert torch.equal(*(states(encoder, ids, mask, positions) for _ in range(2)))
+    for compute in (lambda: states(encoder, ids, mask, positions), lambda: first_states(encoder, ids, mask)):
+        encoder.train()
+        assert not torch.equal(compute(), compute())
+        encoder.eval()
+        assert torch.equal(compute(), compute())
 
 
 @pytest.mark.parametrize("network", NETWORKS)

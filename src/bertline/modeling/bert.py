@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from bertline.modeling.activations import ACTIVATIONS
 from bertline.modeling.attention import AttentionMask, Packed, attend
@@ -88,10 +89,24 @@ class Layer(nn.Module):
     def forward(self, hidden: Tensor, attention_mask: AttentionMask, positions: Tensor | None = None) -> Tensor:
         """Return the layer's output [B, S, H], or [P, H] at flat `positions`, int64 [P]."""
         query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).unbind(2)  # each [B, S, A, H/A]
-        dropout = self.attention_dropout if self.training else 0.0
-        context = attend(query, key, value, attention_mask, dropout=dropout)
+        context = self._attend(query, key, value, attention_mask)
         if positions is not None:
             hidden, context = tokens_at(hidden, positions), tokens_at(context, positions)
+        return self._transform(hidden, context)
+
+    def first(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Compute the layer for the first token of each row, whose query alone attends: [B, S, H] -> [B, 1, H]."""
+        first, size = hidden[:, :1], hidden.shape[-1]
+        query_weight, weight = self.qkv.weight.split((size, 2 * size))
+        query_bias, bias = self.qkv.bias.split((size, 2 * size))
+        query = F.linear(first, query_weight, query_bias).unflatten(-1, (self.heads, -1))
+        key, value = F.linear(hidden, weight, bias).unflatten(-1, (2, self.heads, -1)).unbind(2)
+        return self._transform(first, self._attend(query, key, value, attention_mask))
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: AttentionMask) -> Tensor:
+        return attend(query, key, value, attention_mask, dropout=self.attention_dropout if self.training else 0.0)
+
+    def _transform(self, hidden: Tensor, context: Tensor) -> Tensor:
         hidden = self.attention_normalization(hidden + self.dropout(self.attention_output(context)))
         transformed = self.output(self.activation(self.intermediate(hidden)))
         return self.output_normalization(hidden + self.dropout(transformed))
@@ -109,6 +124,14 @@ class BertModel(Encoder):
     ) -> Tensor:
         hidden = self.embeddings(words, token_type_ids, attention_mask)
         return self.run_layers(hidden, attention_mask, positions=positions)
+
+    def encode_first(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+        if isinstance(attention_mask, Packed):
+            return super().encode_first(words, token_type_ids, attention_mask)
+        hidden = self.embeddings(words, token_type_ids, attention_mask)
+        for layer in self.layers[:-1]:
+            hidden = self.run_layer(layer, hidden, attention_mask)
+        return self.run_layer(cast(Layer, self.layers[-1]).first, hidden, attention_mask)[:, 0]
 
     def pool(self, first: Tensor) -> Tensor:
         """Pass the hidden states of [CLS] through the pooler: [N, H] -> [N, H]."""
@@ -149,7 +172,7 @@ class BertForPreTraining(nn.Module):
         Returns logits [M, V] (V padded to a multiple of 64, minus infinity for padding) and [B, 2] (1 = random next).
         """
         words, table = look_up(self.encoder.embeddings.word, input_ids)
-        first = first_positions(input_ids, attention_mask)
+        first = first_positions(words, attention_mask)
         hidden = self.encoder.encode(words, token_type_ids, attention_mask, torch.cat((masked_positions, first)))
         masked, first = hidden.split((len(masked_positions), len(first)))
         return self.masked_language_head.score(masked, table), self.pair_head(self.encoder.pool(first))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import torch
@@ -61,31 +61,38 @@ class Encoder(nn.Module):
         """
         raise NotImplementedError
 
+    def encode_first(self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+        """Run `encode` for the first token of each sequence: [B, S, H] -> [B, H]; packed, [1, T, H] -> [N, H]."""
+        return self.encode(words, token_type_ids, attention_mask, first_positions(words, attention_mask))
+
     def run_layers(self, hidden: Tensor, *context: Any, positions: Tensor | None) -> Tensor:
         """Pass `hidden` [B, S, H] through the layers, calling each with it, `context` and the positions it returns."""
         if self.residual_type is not None:
             hidden = hidden.to(self.residual_type)
         for number, layer in enumerate(self.layers, start=1):
             is_last = number == len(self.layers)
-            hidden = self._run_layer(layer, hidden, *context, positions if is_last and not self.complete else None)
+            hidden = self.run_layer(layer, hidden, *context, positions if is_last and not self.complete else None)
         return tokens_at(hidden, positions) if positions is not None and self.complete else hidden
 
-    def _run_layer(self, layer: nn.Module, hidden: Tensor, *context: Any) -> Tensor:
+    def run_layer(self, layer: Callable[..., Tensor], hidden: Tensor, *context: Any) -> Tensor:
         """Pass `hidden` [B, S, H] through a layer, with activation checkpointing if that is asked for."""
         if self.activation_checkpointing and self.training:
             return cast(Tensor, checkpoint(layer, hidden, *context, use_reentrant=False))
-        return cast(Tensor, layer(hidden, *context))
+        return layer(hidden, *context)
 
 
-def first_positions(input_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
+def first_positions(words: Tensor, attention_mask: AttentionMask) -> Tensor:
     """Return the positions of each sequence's first token, indices into the flattened batch: int64 [B]; packed, [N].
 
     For an empty slot of `Packed.cu_seqlens` it is that of another token; its label is to be ignored.
+
+    Args:
+        words: [B, S, H].
     """
-    rows, length = input_ids.shape
+    rows, length = words.shape[:2]
     if isinstance(attention_mask, Packed):
         return attention_mask.cu_seqlens[:-1].clamp(max=length - 1).long()
-    return torch.arange(0, rows * length, length, device=input_ids.device)
+    return torch.arange(0, rows * length, length, device=words.device)
 
 
 def tokens_at(hidden: Tensor, positions: Tensor) -> Tensor:

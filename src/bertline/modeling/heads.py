@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from bertline.modeling.activations import ACTIVATIONS
 from bertline.modeling.attention import AttentionMask
-from bertline.modeling.encoder import first_positions
 from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.normalization import LayerNorm
 from bertline.modeling.weight_copies import copy_of_weight
@@ -76,9 +75,9 @@ class TaskNetwork(nn.Module):
         """
         if self.kind != "sequence":
             return self.classifier(self.head(self.encoder(input_ids, token_type_ids, attention_mask)))
-        words, first = self.encoder.embeddings.word(input_ids), first_positions(input_ids, attention_mask)
-        hidden = self.encoder.encode(words, token_type_ids, attention_mask, first)
-        return self.classifier(self.head(self.encoder.pool(hidden)))
+        words = self.encoder.embeddings.word(input_ids)
+        first = self.encoder.encode_first(words, token_type_ids, attention_mask)
+        return self.classifier(self.head(self.encoder.pool(first)))
 
 
 class _LookUp(torch.autograd.Function):
