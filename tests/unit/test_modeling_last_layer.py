@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from bertline.modeling.encoder import Encoder
 from bertline.modeling.modern import ModernConfig
 from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.roberta import RobertaConfig
-from bertline.training.flops import flops_of_a_sample
+from bertline.training.flops import flops_of_a_sample, flops_of_task
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 128,
@@ -146,3 +147,14 @@ def test_the_counted_operations_are_those_that_pytorch_computes(network: str, ma
         counted -= 6 * (32 * 32 + 2 * 32 * 48 + 32 * 32 + 2 * 32)
     description = {"architecture": network, **SHAPE}
     assert counted == flops_of_a_sample(description, length=length, masked=masked)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_head_on_tokens_computes_the_whole_last_layer(network: str) -> None:
+    model = architecture_of(NETWORKS[network]).task_network(NETWORKS[network], "answer", 2)
+    ids = torch.randint(128, (2, 16))
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(ids, torch.zeros_like(ids), None).square().sum().backward()
+    dense = 32 * 32 if network == "modern" else 0  # of its head
+    counted = counter.get_total_flops() - 6 * 32 * (dense + 2 * 32)
+    assert counted == flops_of_task(model, np.array([16, 16]))

@@ -16,7 +16,7 @@ from bertline.finetuning.train import make_model
 from bertline.tasks.registry import description_of
 from bertline.tasks.task import Head
 from bertline.training.distributed.process_group import join_group
-from bertline.training.flops import flops_of_encoder
+from bertline.training.flops import flops_of_task
 from bertline.training.objective import prepare_precision
 from bertline.training.trial import SPECIAL_TOKENS, speed_of_steps, timed
 
@@ -47,7 +47,7 @@ def time_steps(recipe: Mapping[str, Any], *, seconds: float, options: Options) -
         train_step(learner, rows, number + 1, settings["learning_rate"], dict.fromkeys(VOTES, 0.0))
 
     found = timed(step, group, seconds=seconds, began=began)
-    flops = flops_of_encoder(model, task.train.lengths)
+    flops = flops_of_task(model, task.train.lengths)
     return found | speed_of_steps(found["step_seconds"], group, sequences=size, tokens=size * length, flops=flops)
 
 

@@ -15,13 +15,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import distributed, nn
 
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
+from bertline.modeling.encoder import Encoder
+from bertline.modeling.heads import TaskNetwork
 from bertline.training.data.batches import GlobalBatch
 
 # Dense bf16 matrix peaks in TFLOP/s from NVIDIA's data sheets, half of those with sparsity (V100, T4: fp16; GeForce:
@@ -58,10 +60,11 @@ def flops_of(model: PreTrainingNetwork, batch: GlobalBatch) -> float:
     return _flops(model, lengths.sum(), (lengths**2).sum(), batch.masked_counts.sum())
 
 
-def flops_of_encoder(network: nn.Module, lengths: np.ndarray) -> float:
-    """Return the operations of a step on sequences of these lengths, int [N], in a network with an `encoder`."""
+def flops_of_task(network: TaskNetwork, lengths: np.ndarray) -> float:
+    """Return the operations of a fine-tuning step on sequences of these lengths, int [N], without those of the head."""
     numbers = lengths.astype(float)
-    return _flops(network, numbers.sum(), (numbers**2).sum(), 0)
+    needed = len(numbers) if network.kind == "sequence" else numbers.sum()
+    return _flops_of_encoder(network.encoder, numbers.sum(), (numbers**2).sum(), needed)
 
 
 def flops_of_a_sample(description: Mapping[str, Any], *, length: float, masked: float) -> float:
@@ -77,13 +80,18 @@ def flops_of_a_sample(description: Mapping[str, Any], *, length: float, masked: 
 
 
 def _flops(model: Any, tokens: float, squares: float, masked: float) -> float:
-    config = model.config
-    layers, width = config.num_hidden_layers, config.hidden_size
-    last = model.encoder.layers[-1]
+    width = model.config.hidden_size
+    head = width * width + width * model.config.vocab_size
+    return _flops_of_encoder(model.encoder, tokens, squares, masked) + 6.0 * head * masked
+
+
+def _flops_of_encoder(encoder: Encoder, tokens: float, squares: float, needed: float) -> float:
+    """Return the operations of layers, the last of which computes `needed` tokens after its attention."""
+    config, last = encoder.config, cast(Any, encoder.layers[-1])
     partial = _elements_of_matrices(last) - _elements_of_matrices(last.qkv)
-    whole = _elements_of_matrices(model.encoder.layers) - partial
-    head = width * width + width * config.vocab_size
-    return float(6 * whole * tokens + 12 * layers * width * squares + 6 * (partial + head) * masked)
+    whole = _elements_of_matrices(encoder.layers) - partial
+    attention = 12 * config.num_hidden_layers * config.hidden_size * squares
+    return float(6 * whole * tokens + 6 * partial * needed + attention)
 
 
 def _elements_of_matrices(module: nn.Module) -> int:
