@@ -42,7 +42,6 @@ MASKS: dict[str, AttentionMask] = {
     "padded rows": torch.arange(9) < LENGTHS[:, None],
     "packed": Packed(F.pad(LENGTHS.cumsum(0), (1, 0)).int(), PLACES, 9),
 }
-
 FIRST = {"whole rows": [0, 9, 18, 27], "padded rows": [0, 9, 18, 27], "packed": [0, 9, 12, 13]}
 
 
@@ -61,6 +60,10 @@ def encoder_of(config: NetworkConfig) -> Encoder:
 
 def states(encoder: Encoder, ids: Tensor, mask: AttentionMask, positions: Tensor | None) -> Tensor:
     return encoder.encode(encoder.embeddings.word(ids), ids % 2, mask, positions)
+
+
+def first_states(encoder: Encoder, ids: Tensor, mask: AttentionMask) -> Tensor:
+    return encoder.encode_first(encoder.embeddings.word(ids), ids % 2, mask)
 
 
 def gradients(encoder: Encoder, hidden: Tensor, weights: Tensor) -> list[Tensor | None]:
@@ -89,10 +92,6 @@ def test_gradients_are_those_through_all_tokens(network: str, kind: str, activat
     whole = gradients(encoder, states(encoder, ids, mask, None).flatten(0, 1)[positions], weights)
     encoder.activation_checkpointing = activation_checkpointing
     torch.testing.assert_close(gradients(encoder, states(encoder, ids, mask, positions), weights), whole)
-
-
-def first_states(encoder: Encoder, ids: Tensor, mask: AttentionMask) -> Tensor:
-    return encoder.encode_first(encoder.embeddings.word(ids), ids % 2, mask)
 
 
 @pytest.mark.parametrize("network", NETWORKS)

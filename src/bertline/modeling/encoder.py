@@ -22,7 +22,7 @@ class Encoder(nn.Module):
             included: a third more computation, and the memory of one layer (Chen et al. 2016, arXiv 1604.06174).
         residual_type: type of the hidden states between layers; None for that of the embeddings. In bfloat16 they are
             half the bytes; needs autocast.
-        complete: whether the last layer computes all tokens even if few are asked for.
+        computes_all_tokens: whether the last layer computes all tokens even if few are asked for.
     """
 
     def __init__(self, config: NetworkConfig, embeddings: nn.Module, layers: Iterable[nn.Module]) -> None:
@@ -32,7 +32,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.activation_checkpointing = False
         self.residual_type: torch.dtype | None = None
-        self.complete = False
+        self.computes_all_tokens = False
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask) -> Tensor:
         """Encode a batch.
@@ -66,13 +66,14 @@ class Encoder(nn.Module):
         return self.encode(words, token_type_ids, attention_mask, first_positions(words, attention_mask))
 
     def run_layers(self, hidden: Tensor, *context: Any, positions: Tensor | None) -> Tensor:
-        """Pass `hidden` [B, S, H] through the layers, calling each with it, `context` and the positions it returns."""
+        """Pass `hidden` [B, S, H] through the layers, which also get `context`; results as those of `encode`."""
+        if positions is not None and self.computes_all_tokens:
+            return tokens_at(self.run_layers(hidden, *context, positions=None), positions)
         if self.residual_type is not None:
             hidden = hidden.to(self.residual_type)
         for number, layer in enumerate(self.layers, start=1):
-            is_last = number == len(self.layers)
-            hidden = self.run_layer(layer, hidden, *context, positions if is_last and not self.complete else None)
-        return tokens_at(hidden, positions) if positions is not None and self.complete else hidden
+            hidden = self.run_layer(layer, hidden, *context, positions if number == len(self.layers) else None)
+        return hidden
 
     def run_layer(self, layer: Callable[..., Tensor], hidden: Tensor, *context: Any) -> Tensor:
         """Pass `hidden` [B, S, H] through a layer, with activation checkpointing if that is asked for."""

@@ -138,10 +138,10 @@ class ModernModel(Encoder):
         self, words: Tensor, token_type_ids: Tensor, attention_mask: AttentionMask, positions: Tensor | None = None
     ) -> Tensor:
         if isinstance(attention_mask, Packed):
-            places = attention_mask.positions
+            in_sequence = attention_mask.positions
         else:
-            places = torch.arange(words.shape[1], device=words.device)
-        rotation = rotation_of(places, self.head_size, self.theta)
+            in_sequence = torch.arange(words.shape[1], device=words.device)
+        rotation = rotation_of(in_sequence, self.head_size, self.theta)
         hidden = self.run_layers(self.embeddings(words), attention_mask, rotation, positions=positions)
         return self.final_normalization(hidden)
 

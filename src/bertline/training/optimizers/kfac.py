@@ -100,7 +100,7 @@ class Kfac:
         self._inverses: dict[str, dict[str, Tensor]] = {}
         self._has_inverses = False  # the same on every rank, also on one whose column has no layers
         if self._layers:
-            cast(Encoder, model.encoder).complete = True  # the factors are means over all tokens
+            cast(Encoder, model.encoder).computes_all_tokens = True  # the factors are means over all tokens
             self._allocate(next(iter(self._layers.values())).module.weight.device)
 
     @property
