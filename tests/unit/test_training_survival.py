@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file
 from synthetic_dataset import recipe, write_dataset
 from torch import distributed
-from training_processes import CONTEXT, Trainer, free_port, journal, set_environment, train
+from training_processes import CONTEXT, Trainer, free_port, journal, newest_step, set_environment, step_of, train
 
 from bertline.console import BertlineError, one_line_errors
 from bertline.files import sha256_of_file
@@ -37,14 +37,6 @@ LONG = recipe(steps=60)
 @pytest.fixture(scope="module")
 def card(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("data") / "dataset")
-
-
-def step_of(checkpoint):
-    return int("".join(filter(str.isdigit, checkpoint.name)))
-
-
-def newest_step(folder):
-    return max(map(step_of, folder.glob("step-*")), default=0)
 
 
 def is_being_written(folder, later_than):

@@ -36,6 +36,25 @@ def train(recipe: dict[str, Any], card: Path, output: Path, **options: Any) -> T
     return trainer
 
 
+def train_killed_five_times(recipe: dict[str, Any], card: Path, output: Path, **options: Any) -> None:
+    """Train with a checkpoint at every step, killed five times after newer ones, then to the end."""
+    for _ in range(5):
+        newest = newest_step(output / "checkpoints")
+        trainer = Trainer(recipe, card, output, checkpoint_every=1, **options)
+        assert trainer.kill_when(lambda newest=newest: newest_step(output / "checkpoints") > newest), "too few steps"
+    resumed = train(recipe, card, output, checkpoint_every=1, **options)
+    assert "resuming" in resumed.log.read_text()
+
+
+def step_of(checkpoint: Path) -> int:
+    return int("".join(filter(str.isdigit, checkpoint.name)))
+
+
+def newest_step(checkpoints: Path) -> int:
+    """The step of the newest complete checkpoint; 0 if there is none."""
+    return max(map(step_of, checkpoints.glob("step-*")), default=0)
+
+
 def journal(output: Path) -> list[dict[str, Any]]:
     """The points of a finished phase."""
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
