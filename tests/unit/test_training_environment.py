@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from bertline.files import CHECKOUT
 from bertline.training.environment import set_environment
-from bertline.training.options import Options
 
 GROWING = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 SAME_BITS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"}
@@ -17,21 +17,44 @@ SAME_BITS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "Ring", "NCCL_PR
 @pytest.mark.parametrize(
     ("options", "given", "expected"),
     [
-        (Options(), {}, GROWING),
-        (Options(compiled=True), {}, {}),
-        (Options(compiled=True, deterministic=True), {}, SAME_BITS),
-        (Options(), {"PYTORCH_CUDA_ALLOC_CONF": "garbage_collection_threshold:0.8"}, {}),
-        (Options(deterministic=True), {"NCCL_ALGO": "Tree"}, {**GROWING, **SAME_BITS, "NCCL_ALGO": "Tree"}),
+        ({}, {}, GROWING),
+        ({"compiled": True}, {}, {}),
+        ({"compiled": True, "deterministic": True}, {}, SAME_BITS),
+        ({}, {"PYTORCH_CUDA_ALLOC_CONF": "garbage_collection_threshold:0.8"}, {}),
+        ({"deterministic": True}, {"NCCL_ALGO": "Tree"}, {**GROWING, **SAME_BITS, "NCCL_ALGO": "Tree"}),
     ],
     ids=str,
 )
 def test_variables_follow_the_options(monkeypatch, options, given, expected):
     variables = dict(given)
     monkeypatch.setattr("os.environ", variables)
-    set_environment(options)
+    set_environment(**options)
     assert variables == {**given, **expected}
 
 
 def test_they_are_set_before_pytorch_is_imported():
     code = "import sys; import bertline.training.environment; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+AT_IMPORT_OF_TORCH = """
+import importlib.abc, os, runpy, sys
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "torch":
+            print(os.environ.get("PYTORCH_ALLOC_CONF"), flush=True)
+            os._exit(0)
+
+sys.meta_path.insert(0, Finder())
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("script", ["pretrain", "finetune", "time_steps", "time_finetuning"])
+def test_a_trainer_lets_the_segments_of_a_gpu_grow(script):
+    files = ["--recipe=recipe.json", "--output=output"]
+    files += {"pretrain": ["--dataset=dataset.json"], "finetune": ["--tokenizer=tokenizer.json"]}.get(script, [])
+    command = [sys.executable, "-c", AT_IMPORT_OF_TORCH, f"workflow/scripts/{script}.py", *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
+    assert done.stdout == "expandable_segments:True\n"

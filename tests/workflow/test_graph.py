@@ -219,7 +219,7 @@ def test_no_value_of_a_configuration_is_a_command_of_the_shell(workflow_folder: 
         line for line in printed.splitlines() if re.search("touch.*injected", line) and "workflow/scripts/" in line
     ]
     scripts = {script for line in commands for script in re.findall(r"workflow/scripts/(\w+)\.py", line)}
-    assert scripts >= {"download_evaluation", "pretrain", "finetune"}
+    assert scripts >= {"download_file", "pretrain", "finetune"}
     assert [line for line in commands if any(word.startswith("touch") for word in words_of(line))] == []
 
 

@@ -75,7 +75,7 @@ rule download_evaluation:
         source=download_options,
     shell:
         run_script(
-            "download_evaluation.py {params.source} --contact {resources.contact}"
+            "download_file.py {params.source} --contact {resources.contact}"
             " --output {output:q} > {log:q} 2>&1"
         )
 
@@ -98,7 +98,7 @@ rule download_text:
         source=download_options,
     shell:
         run_script(
-            "download_text.py {params.source} --contact {resources.contact}"
+            "download_file.py {params.source} --contact {resources.contact}"
             " --output {output:q} > {log:q} 2>&1"
         )
 

@@ -14,7 +14,6 @@ example:
 """
 
 import logging
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +22,8 @@ from cyclopts import Parameter
 from bertline.command_line import limit_threads
 from bertline.files import read_json
 from bertline.finetuning.options import Options
+from bertline.training.contract import is_rank_zero
+from bertline.training.environment import set_environment
 from bertline.training.rank_process import run_rank
 from bertline.training.stop import StopSignal
 
@@ -47,8 +48,9 @@ def finetune(
     """
     # Before PyTorch is imported, which takes seconds: a signal must not end the fine-tuning meanwhile.
     stop_signal = StopSignal(stop_after_minutes)
+    set_environment()
     limit_threads(options.threads)
-    if os.environ.get("RANK", "0") == "0":
+    if is_rank_zero():
         logging.info("recipe: %s", recipe.resolve())
 
     from bertline.finetuning import train

@@ -9,12 +9,12 @@ example:
 """
 
 import logging
-import os
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from bertline.training.contract import is_rank_zero
 from bertline.training.environment import set_environment
 from bertline.training.options import Options
 from bertline.training.rank_process import run_rank
@@ -41,13 +41,13 @@ def pretrain(
     """
     # Before PyTorch is imported, which takes seconds: a signal must not end the trainer meanwhile.
     stop_signal = StopSignal(stop_after_minutes)
-    set_environment(options)
+    set_environment(compiled=options.compiled, deterministic=options.deterministic)
 
     from bertline.training.loop import train
     from bertline.training.recipe import read_recipe
 
     settings = read_recipe(recipe)
-    if os.environ.get("RANK", "0") == "0":
+    if is_rank_zero():
         logging.info("recipe: %s", recipe.resolve())
     train(settings, dataset, output, initial_weights=initial_weights, options=options, stop_signal=stop_signal)
 

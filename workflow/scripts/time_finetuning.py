@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from bertline.files import read_json
 from bertline.finetuning.options import Options
+from bertline.training.environment import set_environment
 from bertline.training.rank_process import run_rank
 
 
@@ -30,6 +31,8 @@ def time_recipe(
         output: the JSON file to write: step_seconds, tokens_per_second, start_seconds, device, memory_bytes and others.
         seconds: of the timed steps.
     """
+    set_environment()
+
     from bertline.finetuning.trial import time_steps
     from bertline.training.trial import write_speed
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from bertline.training.environment import set_environment
 from bertline.training.options import Options
 from bertline.training.rank_process import run_rank
 
@@ -29,6 +30,8 @@ def time_recipe(
         output: the JSON file to write: step_seconds, tokens_per_second, start_seconds, device, memory_bytes and others.
         seconds: of the timed steps.
     """
+    set_environment(compiled=options.compiled, deterministic=options.deterministic)
+
     from bertline.training.recipe import read_recipe
     from bertline.training.trial import time_steps, write_speed
 

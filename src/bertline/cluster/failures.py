@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bertline.files import CHECKOUT
 from bertline.results import paths
+from bertline.training.contract import SAVED_STEP
 
 UNFINISHED = Path(paths.REPORT.format(fingerprint="unfinished"))
 # Snakemake's lines about a failed job: its rule, then, indented, its number and its logs.
@@ -16,9 +17,8 @@ FAILED = re.compile(
     r"^Error in rule (\S+):\n(?:[ \t].*\n)*?[ \t]+jobid: (\d+)\n(?:[ \t].*\n)*?[ \t]+log: (.+?) \(check log file",
     re.MULTILINE,
 )
-# Snakemake's line about Ctrl-C, and a training's last one after it.
+# Snakemake's line about Ctrl-C.
 INTERRUPTED = "Terminating processes on user request"
-SAVED = re.compile(r"asked to stop: (step \d+ is saved)")
 
 
 def read_reasons(snakemake_logs: list[Path]) -> list[str]:
@@ -37,7 +37,7 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
             done_later.add(first)
         words = last_words(Path(first))
         if 0 <= interrupted < failed.start():
-            if saved := SAVED.search(words):
+            if saved := SAVED_STEP.search(words):
                 words = f"stopped: {saved[1]}; the same command continues"
             elif not words.startswith("error: "):
                 continue

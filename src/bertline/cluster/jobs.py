@@ -19,12 +19,13 @@ from typing import Any
 from bertline.cluster.schedulers import Request, Scheduler, scheduler_here
 from bertline.console import BertlineError
 from bertline.files import write_text
+from bertline.training.contract import JOB_ENDS, TOKEN
 
 # Variables for a job and its trainers on other nodes; only LSF passes any on. They are written to a file, so they
 # exclude secrets such as HF_TOKEN, and proxies, whose addresses may contain a password. The job's own token is only
 # there in a launcher, whose scripts other users cannot read.
 PASSED_ON = re.compile(
-    r"BERTLINE_JOB_TOKEN|(LD_LIBRARY_)?PATH|VIRTUAL_ENV|CONDA_PREFIX|LANG|CC|CXX|CUDA_HOME|HF_HOME|HF_ENDPOINT"
+    rf"{TOKEN}|(LD_LIBRARY_)?PATH|VIRTUAL_ENV|CONDA_PREFIX|LANG|CC|CXX|CUDA_HOME|HF_HOME|HF_ENDPOINT"
     r"|REQUESTS_CA_BUNDLE|(LC_|PYTHON|PYTORCH_|TORCH|TRITON_|G?OMP_|MKL_|NCCL_|GLOO_|UCX_|FI_|HF_HUB_|SSL_CERT_)\w*"
 )
 STOPPED_FROM_OUTSIDE = 143  # exit status of a job that its scheduler stopped: 128 + SIGTERM
@@ -37,7 +38,7 @@ JOB_SCRIPT = """#!/bin/sh
 trap stopped=1 TERM USR1 USR2
 cd {folder} || exit 1
 {exports}
-export BERTLINE_JOB_ENDS=$(($(date +%s) + 60 * {minutes}))
+export {job_ends}=$(($(date +%s) + 60 * {minutes}))
 # On USR1 and USR2, which LSF and Grid Engine send before the end, snakemake would end; the launcher handles them.
 (trap : TERM; trap '' USR1 USR2
 {body})
@@ -112,6 +113,7 @@ def job_script(scheduler: Scheduler, body: str, minutes: int) -> str:
     return JOB_SCRIPT.format(
         folder=shlex.quote(os.getcwd()),
         exports=_exports(),
+        job_ends=JOB_ENDS,
         minutes=minutes,
         body=body,
         stopped_status=STOPPED_FROM_OUTSIDE,

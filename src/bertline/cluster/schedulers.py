@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertline.console import BertlineError
+from bertline.training.contract import JOB, JOB_ENDS
 
 # Environment variables with the number of a job. Those of Slurm, which has its own executor, are only recorded.
 JOB_NUMBERS = {
@@ -196,14 +197,14 @@ def is_in_job() -> bool:
 
 def export_own_job() -> None:
     """Set BERTLINE_JOB for the trainers that this process starts: scheduler and number of its job, if it is in one."""
-    os.environ.pop("BERTLINE_JOB", None)  # of the job in which this one was submitted
+    os.environ.pop(JOB, None)  # of the job in which this one was submitted
     for name, variable in JOB_NUMBERS.items():
         if os.environ.get(variable):
-            os.environ["BERTLINE_JOB"] = f"{name} {os.environ[variable]}"
+            os.environ[JOB] = f"{name} {os.environ[variable]}"
             return
 
 
 def minutes_left() -> float | None:
     """Return the minutes left of this job's walltime; None outside a job of these schedulers."""
-    ends = os.environ.get("BERTLINE_JOB_ENDS")
+    ends = os.environ.get(JOB_ENDS)
     return (float(ends) - time.time()) / 60 if ends else None

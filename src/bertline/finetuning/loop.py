@@ -24,14 +24,13 @@ from bertline.finetuning.step import Learner, forward, train_step
 from bertline.modeling.heads import TaskNetwork
 from bertline.results import paths
 from bertline.training.checkpoints import CheckpointWriter, agree_on_checkpoint, load_checkpoint
-from bertline.training.contract import STOPPED
 from bertline.training.distributed.process_group import Group
 from bertline.training.journal import Journal
 from bertline.training.lock import TrainingLock
 from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_tensors
 from bertline.training.optimizers.schedules import batch_size_factor, learning_rate_at
 from bertline.training.reproducibility import report_lost_reproducibility
-from bertline.training.stop import StopSignal
+from bertline.training.stop import StopSignal, end_with_saved
 
 logger = logging.getLogger(__name__)
 
@@ -135,8 +134,7 @@ def train(
             if step < steps and result.stop_wanted:
                 writer.wait()
                 group.barrier()
-                logger.info("asked to stop: step %d is saved; run the same command to resume", step)
-                raise SystemExit(STOPPED)
+                end_with_saved(step)
         writer.wait()
     if best is not None:
         learner.model.load_state_dict(best.weights)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 
-from bertline.training.options import Options
-
 # Micro-batches of many shapes fragment the memory of a GPU unless segments can grow.
 GROWING_SEGMENTS = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 # cuBLAS needs a fixed workspace. NCCL otherwise chooses its algorithm by measurements, and each adds in another order.
 SAME_BITS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"}
 
 
-def set_environment(options: Options) -> None:
-    """Set the variables that the options need, except those that are set already."""
+def set_environment(*, compiled: bool = False, deterministic: bool = False) -> None:
+    """Set the variables that a training with these options needs, except those that are set already."""
     variables: dict[str, str] = {}
-    if not options.compiled and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name
+    if not compiled and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name
         variables |= GROWING_SEGMENTS
-    if options.deterministic:
+    if deterministic:
         variables |= SAME_BITS
     for name, value in variables.items():
         os.environ.setdefault(name, value)

@@ -24,6 +24,7 @@ from filelock import FileLock
 from bertline.console import BertlineError
 from bertline.files import write_json
 from bertline.results import paths
+from bertline.training.contract import JOB
 from bertline.training.stop import StopSignal, end_if_asked
 
 if TYPE_CHECKING:  # it imports torch, and the lock is read by commands that need none
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 def own_job() -> str | None:
     """Return scheduler and number of the job of this process, as in `slurm 4711`; None outside of jobs."""
-    return os.environ.get("BERTLINE_JOB")
+    return os.environ.get(JOB)
 
 
 HEARTBEAT_SECONDS = 10.0

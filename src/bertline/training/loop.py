@@ -11,14 +11,13 @@ from typing import Any
 from bertline.console import progress_below_log
 from bertline.results import paths
 from bertline.training import memory
-from bertline.training.contract import STOPPED
 from bertline.training.distributed.claims import claim_whole_gpu
 from bertline.training.distributed.process_group import describe, join_group
 from bertline.training.lock import TrainingLock, acquire
 from bertline.training.options import Options
 from bertline.training.phase import Phase
 from bertline.training.profiling import marked, profiled
-from bertline.training.stop import StopSignal
+from bertline.training.stop import StopSignal, end_with_saved
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +70,7 @@ def train(
                 if phase.stop_wanted:
                     phase.save()
                     phase.wait_for_checkpoint()
-                    logger.info("asked to stop: step %d is saved; run the same command to resume", phase.progress.step)
-                    raise SystemExit(STOPPED)
+                    end_with_saved(phase.progress.step)
         phase.publish()
     except memory.ERRORS as error:
         more = "with several GPUs --shard-optimizer, or --fsdp if the optimizer allows it"

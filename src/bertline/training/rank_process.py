@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from bertline.command_line import run_command
-from bertline.training.contract import FAILED, LOST
+from bertline.training.contract import FAILED, LOST, is_rank_zero
 
 SECONDS_FOR_RANK_0 = 5.0
 
@@ -28,7 +28,7 @@ def run_rank(command: Callable[..., object], text: str | None) -> NoReturn:
     except SystemExit as ended:
         if isinstance(ended.code, str):
             # All ranks find the same problem: rank 0 reports it, and the launcher then stops the others.
-            if os.environ.get("RANK", "0") != "0":
+            if not is_rank_zero():
                 time.sleep(SECONDS_FOR_RANK_0)
             print(ended.code, file=sys.stderr)
         status = ended.code if isinstance(ended.code, int) else FAILED * (ended.code is not None)

@@ -10,10 +10,10 @@ import os
 import signal
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from bertline.console import handle_signals
-from bertline.training.contract import STOPPED, TOKEN
+from bertline.training.contract import STEP_IS_SAVED, STOPPED, TOKEN, is_rank_zero
 
 if TYPE_CHECKING:
     from bertline.training.distributed.process_group import Group
@@ -40,13 +40,19 @@ class StopSignal:
         self._received = True
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next one ends the process, whatever it does
-            if TOKEN not in os.environ and os.environ.get("RANK", "0") == "0":  # otherwise the launcher says it
+            if TOKEN not in os.environ and is_rank_zero():  # otherwise the launcher says it
                 print_that_ctrl_c_saves()
 
     @property
     def received(self) -> bool:
         """Whether a signal was received or the deadline has passed."""
         return self._received or (self._deadline is not None and time.monotonic() > self._deadline)
+
+
+def end_with_saved(step: int) -> NoReturn:
+    """Say that `step` is saved, and raise SystemExit with status 75."""
+    logger.info(STEP_IS_SAVED.format(step=step))
+    raise SystemExit(STOPPED)
 
 
 def end_if_asked(group: Group, stop_signal: StopSignal | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import resource
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from bertline.encoding.tokenizer import id_type
 from bertline.files import Json, write_json
 from bertline.results import paths
 from bertline.training import memory
+from bertline.training.contract import is_rank_zero
 from bertline.training.data.opening import TrainingData
 from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.flops import flops_of, peak_of_all
@@ -80,7 +80,7 @@ def write_speed(output: Path, measure: Callable[[], Json]) -> None:
             raise
         write_json(output, {"fits": False})
         raise BertlineError(f"the {whose}'s memory is too small for this; compute less at once") from None
-    if os.environ.get("RANK", "0") == "0":
+    if is_rank_zero():
         write_json(output, {"fits": True, **speed})
 
 
