@@ -130,6 +130,7 @@ def logged_checkpoints(client: MlflowClient) -> dict[str, LoggedModel]:
 
 def test_checkpoints_are_ranked_by_the_loss_at_their_step_without_an_upload(record: Path) -> None:
     paths = [str(path) for path in checkpoints_on_disk(50, 100, 200)]
+    Path(f"{paths[0]}.bak").mkdir()  # a user's copy
     client = MlflowClient(uri())
     sent = track([record], uri())["sent"]
     models = logged_checkpoints(client)

@@ -62,5 +62,5 @@ def test_a_checkpoint_that_a_finished_training_did_not_keep_is_one_line(finished
     shutil.copytree(finished, tmp_path / "graph", symlinks=True)
     write_config(tmp_path / "graph", early=from_checkpoint("first/phase1@step-2"))
     done = run_snakemake(tmp_path / "graph", "finetune", *OPTIONS, check=False)
-    message = "is trained and has no checkpoint of step 2, but 4; name one of them"
+    message = "has passed step 2 and keeps no checkpoint of it; name one of its checkpoints: 4"
     assert [line for line in done.stdout.splitlines() if line.startswith("error: ") and message in line]

@@ -211,7 +211,7 @@ def _is_alike(path: Path, recipe: Json, phase: Json) -> bool:
 def _own_speed(folder: Path, settings: Json) -> _Speed | None:
     """Return the speed of a training that was started; None without a record."""
     step = paths.durable_step(folder)
-    state = folder / paths.CHECKPOINTS / f"step-{step:08d}" / paths.STATE
+    state = folder / paths.CHECKPOINTS / paths.CHECKPOINT.format(step=step) / paths.STATE
     rate = _samples_per_second(folder / paths.STARTED_JOURNAL)
     if rate is None or not state.exists():
         return None

@@ -168,19 +168,9 @@ def _deleted_models(plan: Plan, files: Iterable[str]) -> list[str]:
 
 def _checkpoint(plan: Plan, name: str, phase: str, step: int) -> str:
     """Return the export of a checkpoint; a training that has not ended keeps this checkpoint."""
-    export = paths.CHECKPOINT_EXPORT.format(phase=phase, step=step)
-    steps, folder = plan.phases[phase]["settings"]["steps"], Path(paths.PHASE.format(phase=phase))
-    if step > steps:
-        raise BertlineError(f"{name}: given step {step}, allowed are 0 to {steps}")
-    kept = sorted(int(path.name.removeprefix("step-")) for path in folder.glob(f"{paths.CHECKPOINTS}/step-*"))
-    done = paths.is_finished(folder, paths.PHASE_OUTPUTS) or paths.durable_step(folder) > step
-    if done and step not in kept and not Path(export).exists():
-        raise BertlineError(
-            f"{name} has passed step {step} and has no checkpoint of it, but {', '.join(map(str, kept))}; name one "
-            "of them"
-        )
-    plan.checkpoints.setdefault(phase, set()).add(step)
-    return export
+    if problem := plan.keep_checkpoint(phase, step, name):
+        raise BertlineError(problem)
+    return paths.CHECKPOINT_EXPORT.format(phase=phase, step=step)
 
 
 def _misses(plan: Plan, file: str, known: list[str] | None) -> list[str] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.fingerprint import fingerprint
 from bertline.results import paths
@@ -50,6 +51,23 @@ class Plan:
     def built_datasets(self) -> dict[str, Json]:
         """The datasets that the graph makes; the others are finished external ones."""
         return {key: dataset for key, dataset in self.datasets.items() if "path" not in dataset}
+
+    def keep_checkpoint(self, phase: str, step: int, where: str) -> str | None:
+        """Keep the checkpoint of a step of a phase, and return why it is too late for that; None if it is not.
+
+        Raises BertlineError naming `where` if the phase does not have this step.
+        """
+        steps, folder = self.phases[phase]["settings"]["steps"], Path(paths.PHASE.format(phase=phase))
+        if step > steps:
+            raise BertlineError(f"{where}: given step {step}, allowed are 0 to {steps}")
+        self.checkpoints.setdefault(phase, set()).add(step)
+        kept = paths.checkpoints_in(folder / paths.CHECKPOINTS)
+        passed = paths.is_finished(folder, paths.PHASE_OUTPUTS) or paths.durable_step(folder) > step
+        exported = Path(paths.CHECKPOINT_EXPORT.format(phase=phase, step=step))
+        if not passed or step in kept or exported.exists():
+            return None
+        others = f"; name one of its checkpoints: {', '.join(map(str, kept))}" if kept else ""
+        return f"{where}: {folder} has passed step {step} and keeps no checkpoint of it{others}"
 
     def dataset_folder(self, dataset: str) -> str:
         """Return the dataset's folder: in results/, or the configured one of a finished dataset."""

@@ -37,11 +37,10 @@ def prunable(plan: Plan) -> list[Prunable]:
         found += _entries("text of encoded shards", dataset.glob(paths.SHARD.format(shard="*")))
     phases = paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
     for phase in (folder for folder in phases if folder.name in plan.phases):
-        checkpoints = phase / paths.CHECKPOINTS
-        newest = f"step-{paths.durable_step(phase):08d}"
-        if (checkpoints / newest).exists() and not (phase / paths.LOCK).exists():
-            wanted = {f"step-{step:08d}" for step in plan.checkpoints.get(phase.name, ())}
-            older = (path for path in checkpoints.glob("step-*") if path.name < newest and path.name not in wanted)
+        checkpoints, newest = paths.checkpoints_in(phase / paths.CHECKPOINTS), paths.durable_step(phase)
+        if newest in checkpoints and not (phase / paths.LOCK).exists():
+            wanted = plan.checkpoints.get(phase.name, ())
+            older = (path for step, path in checkpoints.items() if step < newest and step not in wanted)
             found += _entries("older checkpoints of finished phases", older)
             found += _entries("traces of the profiler", phase.glob(paths.PROFILE))
     kept = kept_by_any()

@@ -170,18 +170,9 @@ def _add_checkpoint_run(plan: Plan, name: str, run: Json) -> None:
     )
     check_allowed(key, phase, trained[other]["phases"], f"the phases of {other}")
     fingerprint_of_phase = trained[other]["phases"][phase]
-    entry, steps = plan.phases[fingerprint_of_phase], plan.checkpoints.setdefault(fingerprint_of_phase, set())
-    if not 0 <= int(step) <= entry["settings"]["steps"]:
-        raise BertlineError(f"{key}: given step {step}, allowed are 0 to {entry['settings']['steps']}")
-    steps.add(int(step))
-    folder = Path(paths.PHASE.format(phase=fingerprint_of_phase))
-    exported = Path(paths.CHECKPOINT_EXPORT.format(phase=fingerprint_of_phase, step=int(step)))
-    kept = sorted(int(path.name.removeprefix("step-")) for path in folder.glob(f"{paths.CHECKPOINTS}/step-*"))
-    if paths.is_finished(folder, paths.PHASE_OUTPUTS) and int(step) not in kept and not exported.exists():
-        plan.problems.append(
-            f"{key}: {folder} is trained and has no checkpoint of step {step}, but {', '.join(map(str, kept))}; name "
-            "one of them"
-        )
+    if problem := plan.keep_checkpoint(fingerprint_of_phase, int(step), key):
+        plan.problems.append(problem)
+    entry = plan.phases[fingerprint_of_phase]
     dataset = trained[other]["dataset"]
     start = Start(
         initial={"phase": fingerprint_of_phase, "step": int(step)},

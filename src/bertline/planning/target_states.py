@@ -47,8 +47,10 @@ def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
     if len(names[folder]) > 1 and len(inside) == 1:  # the files of a folder, such as shards
         rows += [(f"{folder}/{Path(file).name}", _one(file)) for file in names[folder]]
     for name in inside:
-        for checkpoint in sorted(Path(links.get(name, name), paths.CHECKPOINTS).glob("step-*")):
-            rows.append((f"{name}@step-{int(checkpoint.name.removeprefix('step-'))}", "kept"))
+        rows += [
+            (f"{name}@step-{step}", "kept")
+            for step in paths.checkpoints_in(Path(links.get(name, name), paths.CHECKPOINTS))
+        ]
     return rows
 
 

@@ -5,6 +5,7 @@ A template contains Snakemake's wildcards in braces: rules use it unchanged, Pyt
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from bertline.files import one_line_damage, read_object
@@ -68,6 +69,7 @@ PREDICTIONS = "predictions*"  # of a fine-tuning, on its dev set; its suffix is 
 TRIGRAM = "trigram.json"
 # The same during training.
 CHECKPOINTS = "checkpoints"
+CHECKPOINT = "step-{step:08d}"  # in this folder
 STATE = "state.json"  # of a checkpoint
 DURABLE = f"{CHECKPOINTS}/durable.json"
 STARTED_JOURNAL = f"{CHECKPOINTS}/journal.jsonl"
@@ -123,6 +125,8 @@ DATASET_OUTPUTS = (CARD,)
 PHASE_OUTPUTS = (WEIGHTS, JOURNAL, RECIPE)
 FINETUNING_OUTPUTS = (SCORES, JOURNAL, RECIPE)
 
+CHECKPOINT_NAME = re.compile(r"step-(\d{8,})")
+
 
 def is_finished(folder: Path | str, outputs: tuple[str, ...]) -> bool:
     """Return whether all `outputs` are in a result's folder; if one is absent, the graph makes the result again."""
@@ -132,6 +136,15 @@ def is_finished(folder: Path | str, outputs: tuple[str, ...]) -> bool:
 def finished_folders(template: str, outputs: tuple[str, ...]) -> list[Path]:
     """List the folders of finished results of one kind, such as `PHASE`, of any configuration."""
     return [folder for folder in sorted(Path(template).parent.glob("*")) if is_finished(folder, outputs)]
+
+
+def checkpoints_in(directory: Path) -> dict[int, Path]:
+    """List the checkpoints in a directory by step, in ascending order.
+
+    Another folder that a user may have made, such as a copy, step-00000010.bak, is not a checkpoint.
+    """
+    named = ((CHECKPOINT_NAME.fullmatch(path.name), path) for path in directory.glob("step-*"))
+    return dict(sorted((int(name[1]), path) for name, path in named if name is not None))
 
 
 def durable_step(folder: Path | str) -> int:

@@ -231,8 +231,7 @@ def _training_entry(record: Record, training: Phase | Finetuning) -> Entry:
 
 def _checkpoints(phase: Phase) -> list[Checkpoint]:
     """Return the checkpoints up to the last point of the journal: later points may be retracted."""
-    folders = sorted((phase.path / paths.CHECKPOINTS).glob("step-*"))
-    steps = {int(folder.name.removeprefix("step-")): folder.absolute() for folder in folders}
+    steps = {step: folder.absolute() for step, folder in paths.checkpoints_in(phase.path / paths.CHECKPOINTS).items()}
     points: defaultdict[int, list[Point]] = defaultdict(list)
     for line in phase.journal:
         if line.step in steps:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -223,9 +222,7 @@ def clean_up(directory: Path, output: Path) -> None:
 def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) -> list[tuple[Path, dict[str, Any]]]:
     """Find checkpoints of this fingerprint, newest first, including those with an unreadable state, returned as {}."""
     own = []
-    for path in sorted(directory.glob("step-*"), reverse=True):
-        if not re.fullmatch(r"step-\d{8,}", path.name):  # such as a copy, step-00000010.bak
-            continue
+    for path in reversed(paths.checkpoints_in(directory).values()):
         state = _state_of(path)
         if state and state.get("fingerprint") != fingerprint:
             if report:
@@ -241,7 +238,7 @@ def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) ->
 
 
 def _path_of(directory: Path, step: int) -> Path:
-    return directory / f"step-{step:08d}"
+    return directory / paths.CHECKPOINT.format(step=step)
 
 
 def agree_on_checkpoint(
