@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,17 @@ def test_a_signal_saves_and_another_number_of_processes_resumes(tmp_path: Path, 
     finished(recipe, tokenizer, tmp_path / "stopped")
     assert "world_size was 2 and is 1: same samples in the same batches" in (tmp_path / "stopped.log").read_text()
     np.testing.assert_allclose(losses(tmp_path / "stopped"), expected, rtol=1e-4)
+
+
+def test_a_processor_with_other_instructions_is_reported(tmp_path: Path, tokenizer: Path) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv", 200), epochs=4)
+    run = FineTuning(recipe, tokenizer, tmp_path / "out", checkpoint_every_minutes=0)
+    assert run.kill_when(lambda: any((tmp_path / "out/checkpoints").glob("step-0000000[3-9]")))
+    finished(recipe, tokenizer, tmp_path / "out", environment={"ONEDNN_MAX_CPU_ISA": "sse41"})
+    assert re.search(
+        r"instruction_set was (\S+) and is \1, oneDNN up to SSE41: .* no longer the same bits",
+        (tmp_path / "out.log").read_text(),
+    )
 
 
 def test_a_second_start_waits_for_the_first_and_takes_its_result(tmp_path: Path, tokenizer: Path) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.finetuning.prepared import IGNORED, prepare_task
+from bertline.finetuning.submissions import write_predictions
 from bertline.finetuning.tables import read_columns, read_examples, read_labels
 from bertline.finetuning.tag_task import TaggedFile, read_conll, tag_inputs
 from bertline.finetuning.text_task import text_task_of
@@ -382,3 +383,15 @@ def test_a_parquet_that_unpacks_to_very_much_is_refused(
     ):
         for _ in read_columns(path, ["text", "label"]):
             pass
+
+
+def test_labels_that_are_equal_as_text_are_refused() -> None:
+    table = {"kind": "classification", "texts": ["text"], "label": "label", "labels": [1, "1"]}
+    with pytest.raises(BertlineError, match=r"^labels: given '1' more than once"):
+        text_task_of(table, "train.tsv")
+
+
+def test_white_space_in_a_label_adds_no_cell_to_the_predictions(tmp_path: Path) -> None:
+    write_predictions(tmp_path / "predictions.tsv", ["ja\tnein", "two\nlines", "plain"])
+    rows = (tmp_path / "predictions.tsv").read_text().splitlines()
+    assert rows == ["index\tprediction", "0\tja nein", "1\ttwo lines", "2\tplain"]

@@ -590,6 +590,21 @@ def test_fp16_passes_over_steps_that_overflow_and_continues_with_its_loss_scale(
     assert losses[0] == losses[1]
 
 
+@pytest.mark.parametrize("task", ["cola", "squad_v1", "tagging/names"])
+def test_an_update_that_diverges_at_the_end_is_one_line_and_leaves_no_result(
+    tmp_path: Path, tokenizer: Path, task: str
+) -> None:
+    """The loss of a step is that before its update."""
+    write = {"cola": write_cola, "squad_v1": write_squad}.get(task, write_conll)
+    of_all = {"epochs": 1, "batch_size": 512, "learning_rate": 1e30, "warmup": 0}
+    recipe = recipe_for("squad_v1" if task == "squad_v1" else "cola", write(tmp_path / "data.tsv"), **of_all)
+    if task == "tagging/names":
+        recipe |= {"task": task, "table": {"kind": "tagging", "word": 0, "tag": 1}}
+    with pytest.raises(BertlineError, match="the outputs of the network are not finite"):
+        finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"checkpoints"}
+
+
 def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, tokenizer: Path) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), learning_rate=1e30, warmup=0)
     with pytest.raises(BertlineError, match=r"the loss is not finite at step .* lower the learning rate"):

@@ -227,6 +227,15 @@ def test_a_kill_while_a_checkpoint_replaces_another_of_its_step_loses_neither(tm
     assert names(tmp_path) == ["durable.json", "step-00000003"]
 
 
+def test_half_written_files_of_killed_trainers_do_not_remain(tmp_path):
+    save(tmp_path, 3)
+    for name in (".journal.jsonl.x1.part", ".durable.json.x2.part", ".step-00000006.part/model.safetensors"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"{")
+    clean_up(tmp_path, tmp_path.parent)
+    assert {path.name for path in tmp_path.iterdir()} == {"durable.json", "step-00000003"}
+
+
 def test_training_does_not_silently_start_anew_when_all_checkpoints_are_damaged(tmp_path):
     (save(tmp_path, 3) / "model.safetensors").unlink()
     with pytest.raises(BertlineError, match=r"every checkpoint is damaged, the newest is step-00000003"):

@@ -12,6 +12,7 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 
@@ -78,6 +79,14 @@ def test_a_dead_owner_on_this_host_is_taken_over_at_once(tmp_path):
     assert TrainingLock(tmp_path).try_acquire() is None
     forge(tmp_path, pid=ended.pid)
     assert TrainingLock(tmp_path).try_acquire() is None
+
+
+def test_a_living_owner_keeps_the_lock_when_the_clock_is_set(tmp_path, monkeypatch):
+    """By which the times of psutil, since 1970, move: Linux counts from the boot."""
+    assert TrainingLock(tmp_path).try_acquire() is None
+    created = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: created(process) + 3600)
+    assert TrainingLock(tmp_path).try_acquire() == f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def test_a_process_number_used_again_does_not_keep_the_lock(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 from synthetic_dataset import recipe, write_dataset
 from torch.distributed import DistNetworkError
-from training_processes import CONTEXT, free_port, set_environment, train
+from training_processes import CONTEXT, free_port, journal, set_environment, train
 
 from bertline.console import one_line_errors
 from bertline.files import sha256_of_file
+from bertline.training import phase
 from bertline.training.contract import FAILED, LOST
 from bertline.training.data.collation import MicroBatch
 from bertline.training.distributed import stop_request
 from bertline.training.distributed.process_group import is_lost_connection
+from bertline.training.evaluation import evaluate
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.loop import train as train_here
 from bertline.training.options import Options
@@ -37,9 +39,20 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_rank(
-    rank: int, ranks: int, asked: int, way: str, port: int, card: Path, folder: Path, options: dict[str, Any]
+    rank: int,
+    ranks: int,
+    asked: int,
+    way: str,
+    port: int,
+    given: dict[str, Any],
+    card: Path,
+    folder: Path,
+    options: dict[str, Any],
 ) -> None:
-    """Train in `folder`; after its third micro-batch of step 3 the rank `asked` is asked to stop."""
+    """Train in `folder`; the rank `asked` is asked to stop after its third micro-batch of step 3.
+
+    Or, if `way` is "evaluation", after its first micro-batch of the evaluation before that step.
+    """
     set_environment(rank, ranks, port)
     stop_request.SECONDS = 0.0
     stop_signal, computed = StopSignal(), 0
@@ -68,13 +81,31 @@ def run_rank(
                 with suppress(DistNetworkError):  # that of the rank that was killed
                     self._group.store.wait([stop_request.KEY], timedelta(seconds=30))
 
-    GradientAccumulator.start_step, GradientAccumulator.micro_batches = count_step, ask
+    def evaluate_and_ask(*arguments: Any, stop_is_seen: Callable[[], bool], **settings: Any) -> Any:
+        def look() -> bool:
+            nonlocal computed
+            if batch_number != FINISHED - 1:
+                return False
+            computed += 1
+            if rank == asked and computed == 1:
+                os.kill(os.getpid(), signal.SIGUSR1)
+            elif rank != asked and computed == 1 and not options.get("fsdp"):
+                arguments[2].store.wait([stop_request.KEY], timedelta(seconds=30))
+            return stop_is_seen()
+
+        return evaluate(*arguments, stop_is_seen=look, **settings)
+
+    if way == "evaluation":
+        phase.evaluate = evaluate_and_ask  # type: ignore[attr-defined]
+    else:
+        GradientAccumulator.micro_batches = ask  # type: ignore[method-assign]
+    GradientAccumulator.start_step = count_step  # type: ignore[method-assign]
     with (folder / f"rank{rank}.log").open("a") as file:
         os.dup2(file.fileno(), 2)
     try:
         with one_line_errors():
             train_here(
-                GIVEN, card, folder / "phase", initial_weights=None,
+                given, card, folder / "phase", initial_weights=None,
                 options=Options(threads=ranks, **options), stop_signal=stop_signal,
             )  # fmt: skip
     except RuntimeError as error:
@@ -116,7 +147,7 @@ def test_a_stop_of_one_rank_within_a_step_continues_with_the_same_bits(
     train(GIVEN, card, tmp_path / "straight", ranks=ranks, **given)
     folder = tmp_path / "stopped"
     folder.mkdir()
-    statuses = start_ranks(card, folder, given, ranks=ranks, asked=asked, way=way)
+    statuses = start_ranks(GIVEN, card, folder, given, ranks=ranks, asked=asked, way=way)
     log = (folder / "rank0.log").read_text()
     assert statuses == [75] * ranks, log
     assert f"asked to stop: step {FINISHED} is saved" in log
@@ -129,6 +160,48 @@ def test_a_stop_of_one_rank_within_a_step_continues_with_the_same_bits(
     assert weights[0] == weights[1]
 
 
+@pytest.mark.parametrize(
+    ("ranks", "asked", "options", "most"),
+    [
+        (1, 0, {}, 1),
+        (2, 1, {"sharded_optimizer": True}, 1),
+        (2, 1, {"fsdp": True}, 4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("steps", [4, FINISHED])
+def test_a_stop_within_an_evaluation_repeats_it(
+    card: Path, tmp_path: Path, ranks: int, asked: int, options: dict[str, Any], most: int, steps: int
+) -> None:
+    """Also within the last one, after which only the result is written."""
+    recipe_of_phase = {**GIVEN, "settings": {**GIVEN["settings"], "steps": steps, "schedule_steps": 4}}
+    given = {**OPTIONS, **options, "evaluate_every": 2, "log_every": 2}
+    train(recipe_of_phase, card, tmp_path / "straight", ranks=ranks, **given)
+    folder = tmp_path / "stopped"
+    folder.mkdir()
+    statuses = start_ranks(recipe_of_phase, card, folder, given, ranks=ranks, asked=asked, way="evaluation")
+    log = (folder / "rank0.log").read_text()
+    assert statuses == [75] * ranks, log
+    assert f"asked to stop: step {FINISHED} is saved" in log
+    looks = [int((folder / f"computed{rank}").read_text()) for rank in range(ranks)]
+    assert all(0 < number <= most for number in looks)
+
+    train(recipe_of_phase, card, folder / "phase", ranks=ranks, **given)
+    stopped, straight = folder / "phase", tmp_path / "straight"
+    assert sha256_of_file(stopped / "model.safetensors") == sha256_of_file(straight / "model.safetensors")
+    found, expected = (
+        [(point["step"], _exact(point["metrics"])) for point in journal(path)] for path in (stopped, straight)
+    )
+    assert found == expected
+    assert "held_out/mlm_loss" in expected[2][1]
+
+
+def _exact(metrics: dict[str, float]) -> dict[str, float]:
+    """Those that depend on the recipe alone."""
+    names = ("held_out/mlm_loss", "train/loss", "train/mlm_accuracy", "train/step_loss", "train/gradient_norm")
+    return {name: metrics[name] for name in names if name in metrics}
+
+
 def test_a_rank_that_looks_for_a_request_notices_that_rank_0_is_gone(card: Path, tmp_path: Path) -> None:
-    statuses = start_ranks(card, tmp_path, OPTIONS, ranks=2, asked=0, way="kill")
+    statuses = start_ranks(GIVEN, card, tmp_path, OPTIONS, ranks=2, asked=0, way="kill")
     assert statuses == [-signal.SIGKILL, LOST]

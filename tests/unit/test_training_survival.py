@@ -32,6 +32,15 @@ from bertline.training.stop import StopSignal
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
 LONG = recipe(steps=60)
+# Metrics that depend on the recipe alone.
+EXACT = (
+    "train/loss",
+    "train/mlm_loss",
+    "train/mlm_accuracy",
+    "train/pair_loss",
+    "train/step_loss",
+    "train/gradient_norm",
+)
 
 
 @pytest.fixture(scope="module")
@@ -221,10 +230,11 @@ def test_without_a_visible_gpu_a_machine_trains_on_its_cpu(hidden_gpus, group):
 
 
 def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None, what="gradient", **options):
-    """Train in this process; the last rank's gradient, or loss, of every global batch in `poisoned` is not a number."""
+    """Train in this process; of every global batch in `poisoned`, `what` is not finite: the last rank's gradient
+    or loss, or the weights after its update."""
     lock = TrainingLock(output / "checkpoints") if group.is_rank_zero else None
     assert lock is None or lock.try_acquire() is None
-    phase = Phase(recipe(steps=steps), card, output, group, lock, Options(checkpoint_every=5, **options))
+    phase = Phase(recipe(steps=steps), card, output, group, lock, Options(checkpoint_every=5, **options), StopSignal())
     accumulator = phase.learner.accumulator
     reduce = accumulator.gradients.reduce
 
@@ -236,11 +246,17 @@ def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None, what="gr
                 accumulator.gradients.add({"mlm_loss": math.nan})
         return reduce()
 
-    accumulator.gradients.reduce = reduce_poisoned
-    stop_signal = StopSignal()
+    update = phase.learner.optimizer.step
+
+    def update_poisoned():
+        update()
+        if phase.progress.next_batch in poisoned and what == "weights":
+            next(phase.learner.model.parameters()).data[0, 0] = math.inf
+
+    accumulator.gradients.reduce, phase.learner.optimizer.step = reduce_poisoned, update_poisoned
     try:
         while phase.progress.step < phase.total_steps and phase.progress.next_batch != stop_at:
-            phase.train_one_step(stop_signal)
+            phase.train_one_step()
         if phase.progress.step == phase.total_steps:
             phase.publish()
         else:
@@ -305,7 +321,7 @@ def test_a_loss_that_is_not_finite_is_skipped_though_its_gradient_is(group, card
 def test_many_in_a_row_return_to_the_last_checkpoint_and_continue_after_them(group, card, tmp_path, caplog):
     poisoned = set(range(12, 12 + MAX_SKIPPED_IN_A_ROW))
     phase = run_phase(group, card, tmp_path / "phase", poisoned=poisoned, log_every=1)
-    assert "returning to step 10 and continuing after them" in caplog.text
+    assert "returning to step 10 and continuing with the next global batch" in caplog.text
     assert "samples of the last global batch: " in caplog.text
     # Steps 11 and 12 were taken back, so their two batches are passed over as well.
     assert (phase.progress.step, phase.progress.skipped) == (40, MAX_SKIPPED_IN_A_ROW + 2)
@@ -320,9 +336,41 @@ def test_what_a_stop_saves_among_skipped_batches_is_not_returned_to(group, card,
     assert newest_step(tmp_path / "phase/checkpoints") == 12
     caplog.clear()
     run_phase(group, card, tmp_path / "phase", poisoned=poisoned)
-    assert "returning to step 10 and continuing after them" in caplog.text
+    assert "returning to step 10 and continuing with the next global batch" in caplog.text
     digests = [sha256_of_file(tmp_path / name / "model.safetensors") for name in ("whole", "phase")]
     assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(("batch", "step"), [(9, 5), (39, 35)])
+def test_weights_that_are_not_finite_are_neither_saved_nor_published(group, card, tmp_path, caplog, batch, step):
+    """Also those of the last step."""
+    run_phase(group, card, tmp_path / "phase", poisoned={batch}, what="weights")
+    assert (
+        f"step {batch + 1}: a weight is not finite; returning to step {step} and continuing with the next"
+        in caplog.text
+    )
+    weights = load_file(tmp_path / "phase/model.safetensors")
+    assert all(weight.isfinite().all() for weight in weights.values())
+    assert [point["step"] for point in journal(tmp_path / "phase")] == [0, 1, 10, 20, 30, 40]
+
+
+def test_weights_that_are_not_finite_before_the_first_checkpoint_are_one_line(group, card, tmp_path):
+    with pytest.raises(BertlineError, match="step 5: a weight is not finite, and there is no checkpoint to return to"):
+        run_phase(group, card, tmp_path / "phase", poisoned={4}, what="weights")
+
+
+def test_averages_of_a_stopped_training_are_those_of_one_that_was_not(group, card, tmp_path):
+    """A point has the mean of all steps since the last one, also of those before the stop."""
+    options = {"poisoned": {2}, "steps": 12, "log_every": 10}
+    run_phase(group, card, tmp_path / "whole", **options)
+    run_phase(group, card, tmp_path / "parts", **options, stop_at=8)
+    run_phase(group, card, tmp_path / "parts", **options)
+    whole, parts = (
+        [{key: value for key, value in point["metrics"].items() if key in EXACT} for point in journal(tmp_path / name)]
+        for name in ("whole", "parts")
+    )
+    assert whole == parts
+    assert len(whole[2]) == len(EXACT)
 
 
 def test_a_checkpoint_that_is_asked_for_by_its_step_is_kept_after_a_skipped_batch(group, card, tmp_path):
@@ -336,7 +384,7 @@ def test_a_resumed_training_uses_no_file_of_its_checkpoint(group, card, tmp_path
     run_phase(group, card, tmp_path / "phase", poisoned=set(), steps=8, stop_at=6)
     lock = TrainingLock(tmp_path / "phase/checkpoints")
     assert lock.try_acquire() is None
-    phase = Phase(recipe(steps=8), card, tmp_path / "phase", group, lock, Options())
+    phase = Phase(recipe(steps=8), card, tmp_path / "phase", group, lock, Options(), StopSignal())
     mapped = Path("/proc/self/maps").read_text()
     phase.learner.accumulator.close()
     lock.release()
@@ -358,7 +406,7 @@ def test_two_ranks_roll_back_together_and_stop_together_if_it_does_not_help(card
     poisoned = set(range(12, 12 + MAX_SKIPPED_IN_A_ROW))
     status, counts, text = run_two_ranks(card, tmp_path / "phase", poisoned=poisoned, steps=13)
     assert (status, counts) == (0, [f"13 {MAX_SKIPPED_IN_A_ROW + 2}"] * 2)
-    assert "returning to step 10 and continuing after them" in text
+    assert "returning to step 10 and continuing with the next global batch" in text
     status, counts, text = run_two_ranks(card, tmp_path / "other", poisoned=set(range(12, 200)))
     assert (status, counts) == (1, [])
     assert "also after returning to step 10; lower learning_rate" in text

@@ -206,7 +206,8 @@ def predict(
 ) -> np.ndarray:
     """Return the outputs in the order of the inputs: float32 [N, outputs], or per token, [tokens, outputs].
 
-    `padding` is the id of [PAD]. The ranks of a `group` compute a part each, and all return all of it.
+    `padding` is the id of [PAD]. The ranks of a `group` compute a part each, and all return all of it. Raises
+    BertlineError if an output is not finite.
     """
     model.eval()
     rank, world_size = (0, 1) if group is None else (group.rank, group.world_size)
@@ -224,4 +225,6 @@ def predict(
         everything = torch.from_numpy(result).to(group.device)
         distributed.all_reduce(everything)  # each output is 0 on all ranks but one
         result = everything.cpu().numpy()
+    if not np.isfinite(result).all():
+        raise BertlineError("the outputs of the network are not finite: its training diverged; lower the learning rate")
     return result

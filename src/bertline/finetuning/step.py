@@ -24,6 +24,7 @@ from bertline.training.data.load_balancing import measure_rank_weights, parse_ra
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import AUTOCAST
+from bertline.training.reproducibility import device_of
 from bertline.training.scaling import LossScale
 
 MAX_GRADIENT_NORM = 1.0  # as in Google's run_squad.py and run_classifier.py
@@ -78,8 +79,7 @@ class Learner:
             "rank_weights": list(self.rank_weights),
             "threads": torch.get_num_threads(),
             "micro_batch_tokens": self.options.micro_batch_tokens,
-            "device": self.group.device_name,
-            "torch": torch.__version__,
+            **device_of(self.group),
         }
 
     def backward(self, rows: np.ndarray) -> None:

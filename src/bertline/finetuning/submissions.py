@@ -41,8 +41,11 @@ def write_submission_file(path: Path, task: TextTask, outputs: np.ndarray) -> No
 
 
 def write_predictions(path: Path, cells: Sequence[str]) -> None:
-    """Write one prediction per example, in order, under the header `index<TAB>prediction`."""
-    lines = [f"{index}\t{cell}\n" for index, cell in enumerate(cells)]
+    """Write one prediction per example, in order, under the header `index<TAB>prediction`.
+
+    White space within a prediction becomes one blank.
+    """
+    lines = [f"{index}\t{' '.join(cell.split())}\n" for index, cell in enumerate(cells)]
     write_text(path, "index\tprediction\n" + "".join(lines))
 
 

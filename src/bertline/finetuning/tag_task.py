@@ -21,6 +21,7 @@ from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, Prep
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 from bertline.finetuning.tables import read_lines
+from bertline.finetuning.text_task import labels_of
 from bertline.tasks.task import LABELLED_SETS
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ def prepare_tagging(
         for name, path in data.items()
     }
     found = {tag for tags in files["train"].tags for tag in tags}
-    labels = tuple(map(str, table.get("labels", ()))) or tuple(sorted(found | {OUTSIDE}))
+    labels = labels_of(table) or tuple(sorted(found | {OUTSIDE}))
     for name in ("train", "dev"):
         for sentence, tags in enumerate(files[name].tags, start=1):
             unknown = [tag for tag in tags if tag not in labels]

@@ -96,7 +96,7 @@ def prepare_table(
 def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
     """Return a table's description; `labels` default to those of the train file, `metrics` to the usual ones."""
     is_regression = table["kind"] == "regression"
-    labels = () if is_regression else tuple(map(str, table.get("labels", ()))) or read_labels(train, table["label"])
+    labels = () if is_regression else labels_of(table) or read_labels(train, table["label"])
     if not is_regression and len(labels) < 2:
         raise BertlineError(f"{train}: column '{table['label']}' contains only one class; a task needs two or more")
     allowed = METRICS_OF_NUMBERS if is_regression else METRICS_OF_CLASSES
@@ -106,6 +106,15 @@ def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
         if metric not in allowed:
             raise BertlineError(f"metrics: given '{metric}', allowed for {table['kind']} are {', '.join(allowed)}")
     return TextTask(title="", texts=tuple(table["texts"]), label=table["label"], labels=labels, metrics=metrics)
+
+
+def labels_of(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the labels that a table's settings list, as text; () without any. Raises BertlineError for equal ones."""
+    labels = tuple(map(str, table.get("labels", ())))
+    for label in labels:
+        if labels.count(label) > 1:
+            raise BertlineError(f"labels: given '{label}' more than once, as a number and as text; leave one")
+    return labels
 
 
 def _write_test(task: TextTask, name: str, folder: Path, outputs: np.ndarray) -> None:

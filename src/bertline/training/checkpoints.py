@@ -202,17 +202,16 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def clean_up(directory: Path, output: Path) -> None:
-    """Remove partly written checkpoints and outputs of a killed trainer. Only the lock's owner may call this."""
+    """Remove what a killed trainer left half-written. Only the lock's owner may call this."""
     for replaced in directory.glob(".step-*.replaced"):
         path = directory / replaced.name[1:].removesuffix(".replaced")
         if path.exists():
             shutil.rmtree(replaced)
         else:
             replaced.rename(path)
-    for pattern in (".step-*.part", ".step-*.removed"):
-        for path in directory.glob(pattern):
-            shutil.rmtree(path, ignore_errors=True)
-    for path in output.glob(".*.part"):
+    for path in (*directory.glob(".step-*.part"), *directory.glob(".step-*.removed")):
+        shutil.rmtree(path, ignore_errors=True)
+    for path in (*directory.glob(".*.part"), *output.glob(".*.part")):
         if path.is_dir():
             shutil.rmtree(path)
         else:

@@ -63,8 +63,7 @@ class TrainingLock:
             owner = _read(self._path)
             if owner is not None and self._lives(owner):
                 return _described(owner)
-            process = psutil.Process()
-            here = {"host": socket.gethostname(), "pid": process.pid, "process_started": process.create_time()}
+            here = {"host": socket.gethostname(), "pid": os.getpid(), "process_started": _start_of(os.getpid())}
             write_json(self._path, {**here, "pids_of": _pid_namespace(), "job": own_job(), "token": self._token})
         self._heart = threading.Thread(target=self._beat, daemon=True, name="lock-heartbeat")
         self._heart.start()
@@ -92,10 +91,7 @@ class TrainingLock:
 
     def _lives(self, owner: dict[str, Any]) -> bool:
         if owner.get("host") == socket.gethostname() and owner.get("pids_of", _pid_namespace()) == _pid_namespace():
-            try:
-                return abs(psutil.Process(owner["pid"]).create_time() - owner["process_started"]) < 2
-            except psutil.NoSuchProcess:
-                return False
+            return _start_of(owner["pid"]) == owner["process_started"]
         sign = (owner.get("token"), self._path.stat().st_mtime_ns)
         now = time.monotonic()
         if self._seen is None or self._seen[0] != sign:
@@ -110,6 +106,22 @@ class TrainingLock:
                 if owner is None or owner.get("token") != self._token:
                     return
                 os.utime(self._path)
+
+
+def _start_of(pid: int) -> str | None:
+    """Return when a process was started, which with its number identifies it; None if there is no such process.
+
+    From Linux's /proc, where it counts from the boot. That since 1970, as psutil returns it, moves with the clock.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[19]}"
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    try:
+        return str(psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return None
 
 
 def _pid_namespace() -> str | None:

@@ -53,7 +53,7 @@ def train(
     phase = None
     try:
         acquire(lock, group, wait=options.when_locked == "wait", stop_signal=stop_signal)
-        phase = Phase(recipe, card_json, output, group, lock, options, initial_weights=initial_weights)
+        phase = Phase(recipe, card_json, output, group, lock, options, stop_signal, initial_weights=initial_weights)
         profiling: AbstractContextManager[Callable[[], None] | None] = nullcontext()
         if options.profile and options.profiler == "nsight":
             profiling = marked(options.profile, done=phase.progress.step)
@@ -62,8 +62,8 @@ def train(
         shown, total = group.is_rank_zero, phase.total_steps
         bar_of_steps = progress_below_log(done=phase.progress.step, total=total, unit="step", shown=shown)
         with profiling as after_step, bar_of_steps as bar:
-            while phase.progress.step < total:
-                phase.train_one_step(stop_signal)
+            while not phase.is_trained:
+                phase.train_one_step()
                 bar.update(phase.progress.step - bar.n)
                 if after_step is not None:
                     after_step()

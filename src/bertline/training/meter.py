@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.distributed.process_group import Group
@@ -24,11 +25,13 @@ class Meter:
         self._last_read = time.monotonic()
         self._all_steps, self._first_step_seconds, self._first_step_ended = 0, 0.0, 0.0
         self._sums: defaultdict[str, float] = defaultdict(float)
+        self._last: dict[str, float] = {}  # averages, norm and learning rate of the last step
 
     def add(self, result: StepResult) -> None:
         """Count one step."""
         batch = result.batch
-        self._last_step = averages_of(result.statistics, samples=len(batch.samples))
+        averages = averages_of(result.statistics, samples=len(batch.samples))
+        self._last = {**averages, "norm": result.norm, "learning_rate": result.learning_rate}
         counted = {
             "steps": 1,
             "samples": len(batch.samples),
@@ -38,18 +41,24 @@ class Meter:
             "waited": result.waited,
             "real": result.tokens[0],
             "computed": result.tokens[1],
-            **self._last_step,
+            **averages,
         }
         for name, value in counted.items():
             self._sums[name] += value
         if not self._all_steps:
             self._first_step_seconds, self._first_step_ended = result.seconds, time.monotonic()
         self._all_steps += 1
-        self._norm, self._learning_rate = result.norm, result.learning_rate
 
-    def reset(self) -> None:
-        """Forget the steps since the last point, which were taken back."""
+    def state(self) -> dict[str, dict[str, float]]:
+        """Return what `restore` needs to continue the averages: all that does not depend on the time."""
+        return {"sums": {name: self._sums[name] for name in ("steps", *AVERAGED)}, "last": dict(self._last)}
+
+    def restore(self, state: Mapping[str, Mapping[str, float]] | None) -> None:
+        """Continue from a `state`, or from none; speeds are those of the steps after it."""
         self._sums.clear()
+        if state is not None:
+            self._sums |= state["sums"]
+            self._last = dict(state["last"])
 
     def read(self) -> dict[str, float]:
         """Return metrics since the last call; norm and learning rate are the last step's. All ranks must call it."""
@@ -61,9 +70,21 @@ class Meter:
             "train/loss": averages["mlm_loss"],
             "train/mlm_loss": averages["mlm_loss"],
             "train/mlm_accuracy": averages["mlm_accuracy"],
-            "train/step_loss": self._last_step["mlm_loss"],
-            "train/learning_rate": self._learning_rate,
-            "train/gradient_norm": self._norm,
+            "train/step_loss": self._last["mlm_loss"],
+            "train/learning_rate": self._last["learning_rate"],
+            "train/gradient_norm": self._last["norm"],
+        }
+        if sums["seconds"]:  # not 0, the time of the steps before a restart
+            metrics |= self._speeds(sums, seconds)
+        if self._has_pairs:
+            metrics["train/loss"] += averages["pair_loss"]
+            metrics["train/step_loss"] += self._last["pair_loss"]
+            metrics |= {f"train/{name}": averages[name] for name in ("pair_loss", "pair_accuracy")}
+        return metrics | self._system.sample()
+
+    def _speeds(self, sums: Mapping[str, float], seconds: float) -> dict[str, float]:
+        """Return the speeds of the steps of this process; `seconds` include all between and after them."""
+        speeds = {
             "train/samples_per_second": sums["samples"] / sums["seconds"],
             "train/tokens_per_second": sums["tokens"] / sums["seconds"],
             # Including evaluations, checkpoints and all else since the last call.
@@ -73,14 +94,10 @@ class Meter:
             "train/padding_share": 1 - sums["real"] / max(1, sums["computed"]),
             "train/data_wait_share": sums["waited"] / sums["seconds"],
         }
-        if self._has_pairs:
-            metrics["train/loss"] += averages["pair_loss"]
-            metrics["train/step_loss"] += self._last_step["pair_loss"]
-            metrics |= {f"train/{name}": averages[name] for name in ("pair_loss", "pair_accuracy")}
         if self._peak:
-            metrics["train/model_flops_utilization"] = metrics["train/tflops_per_second"] / self._peak
-            metrics["train/overall_model_flops_utilization"] = sums["flops"] / seconds / 1e12 / self._peak
-        return metrics | self._system.sample()
+            speeds["train/model_flops_utilization"] = speeds["train/tflops_per_second"] / self._peak
+            speeds["train/overall_model_flops_utilization"] = sums["flops"] / seconds / 1e12 / self._peak
+        return speeds
 
     def seconds_a_step(self) -> float:
         """Return the mean time from step to step by the wall clock since the first one, which compiles, or its time.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from bertline.training.data.verification import verify_in_background
 from bertline.training.distributed.process_group import Group
 from bertline.training.distributed.replicas import make_equal
 from bertline.training.distributed.stop_request import StopRequest
-from bertline.training.evaluation import evaluate
+from bertline.training.evaluation import Interrupted, evaluate
 from bertline.training.given_files import check_dataset
 from bertline.training.journal import Journal, log_point
 from bertline.training.lock import TrainingLock
@@ -36,7 +37,7 @@ from bertline.training.publishing import publish_phase
 from bertline.training.reproducibility import report_lost_reproducibility, reproducibility_of
 from bertline.training.setup import make_learner, prepare_device, restore_learner
 from bertline.training.started import frozen_recipe, write_started
-from bertline.training.step import UNFINISHED, StepResult, train_step
+from bertline.training.step import UNFINISHED, StepResult, has_overflowed, train_step
 from bertline.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
@@ -64,11 +65,13 @@ class Phase:
         group: Group,
         lock: TrainingLock | None,
         options: Options,
+        stop_signal: StopSignal,
         *,
         initial_weights: Path | None = None,
     ) -> None:
         """Resume the newest checkpoint, or start from the initial weights. Rank 0 holds the lock."""
         self.recipe, self.output, self.group, self.lock, self.options = recipe, output, group, lock, options
+        self.stop_signal = stop_signal
         self.settings, self.checkpoints = recipe["settings"], output / paths.CHECKPOINTS
         self.total_steps: int = self.settings["steps"]
         self.best = Best(every=self.settings["publish_best_every"], keep=options.keep_best)
@@ -94,6 +97,7 @@ class Phase:
         self.verification = verify_in_background(
             card_json, data.train.card, data.train.sequence_length, rank=group.rank, world_size=group.world_size
         )
+        self.meter = Meter(self.learner.model, group, has_pairs=self.learner.data.has_pairs)
         if found is None:
             self.progress = Progress(
                 started=time.time_ns() // 1_000_000, first_position=self.learner.accumulator.position_at(0)
@@ -103,7 +107,6 @@ class Phase:
             report_lost_reproducibility(found[1]["reproducibility"], reproducibility_of(options, group, self.learner))
 
         self.jobs = write_started(self.checkpoints, self._frozen_recipe()) if group.is_rank_zero else []
-        self.meter = Meter(self.learner.model, group, has_pairs=self.learner.data.has_pairs)
         journal, last_step = output / paths.STARTED_JOURNAL, self.progress.step if found else -1
         self.journal = Journal(journal, last_step=last_step) if group.is_rank_zero else None
         self.writer = CheckpointWriter(
@@ -117,6 +120,7 @@ class Phase:
         self.learner.accumulator.seek(self.progress.next_batch)
         if found is None:
             self._make_ranks_equal()
+            # Not interrupted: there is nothing to save yet.
             self._record(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.layout.tokens)})
             if options.keep_every or 0 in options.keep_steps:
                 self.save()
@@ -128,24 +132,29 @@ class Phase:
     def _restore_state(self, state: dict[str, Any]) -> None:
         self.progress = Progress.from_state(state)
         self.best.restore(state.get("best"))
+        self.meter.restore(state.get("meter"))
 
-    def train_one_step(self, stop_signal: StopSignal) -> None:
+    @property
+    def is_trained(self) -> bool:
+        """Whether all steps are done and reported."""
+        return self.progress.step == self.total_steps and not self.progress.unreported
+
+    def train_one_step(self) -> None:
         """Train one step; then write a journal point, evaluate and save a checkpoint if they are due.
 
-        If a rank was asked to stop between two micro-batches, nothing changes but `stop_wanted`.
+        If a rank was asked to stop between two micro-batches, nothing changes but `stop_wanted`; if during the
+        evaluation, that is repeated by the next call, also of another process that resumes.
 
         Raises BertlineError if one of the dataset's files was found to be damaged, and what the last checkpoint raised.
         """
         self.verification.check()
         self.writer.check()
-
-        def votes() -> dict[str, float]:
-            return {"stop_wanted": float(stop_signal.received), "checkpoint_wanted": float(self._time_has_passed())}
-
-        def stop_is_seen() -> bool:
-            return self.stop_request.is_seen(here=stop_signal.received)
-
-        result = train_step(self.learner, self.progress.step + 1, self.progress.next_batch, votes, stop_is_seen)
+        if self.progress.unreported:
+            self._report(checkpoint_wanted=False)
+            return
+        result = train_step(
+            self.learner, self.progress.step + 1, self.progress.next_batch, self._votes, self._stop_is_seen
+        )
         self.stop_wanted = result.statistics["stop_wanted"] > 0
         if result.interrupted:
             return
@@ -157,10 +166,25 @@ class Phase:
         self.meter.add(result)
         self._report(checkpoint_wanted=result.statistics["checkpoint_wanted"] > 0)
 
+    def _votes(self) -> dict[str, float]:
+        return {"stop_wanted": float(self.stop_signal.received), "checkpoint_wanted": float(self._time_has_passed())}
+
+    def _stop_is_seen(self) -> bool:
+        return self.stop_request.is_seen(here=self.stop_signal.received)
+
     def _report(self, *, checkpoint_wanted: bool) -> None:
         metrics: dict[str, float] = {}
         progress, options = self.progress, self.options
         last = progress.step == self.total_steps
+        by_option = options.evaluate_every and progress.step % options.evaluate_every == 0
+        held_out: dict[str, float] = {}
+        if last or by_option or self.best.is_due(progress.step):
+            try:
+                held_out = self._evaluate(self._stop_is_seen)
+            except Interrupted:
+                progress.unreported = self.stop_wanted = True
+                return
+        progress.unreported = False
         if last or progress.step == 1 or progress.step % options.log_every == 0:
             position = self.learner.accumulator.position_at(progress.next_batch)
             metrics |= self.meter.read()
@@ -170,9 +194,7 @@ class Phase:
             metrics["train/skipped_steps"] = float(progress.skipped - progress.backed_off)
             if self.settings["precision"] == "fp16":
                 metrics["train/loss_scale"] = self.learner.scale.value
-        by_option = options.evaluate_every and progress.step % options.evaluate_every == 0
-        if last or by_option or self.best.is_due(progress.step):
-            metrics |= self._evaluate()
+        metrics |= held_out
         improved = self.best.update(progress.step, metrics, last=last)
         if metrics:
             self._record(progress.step, metrics)
@@ -186,10 +208,15 @@ class Phase:
             seconds_left = self.meter.seconds_a_step() * (self.total_steps - step)
             log_point(step, self.total_steps, metrics, seconds_left=seconds_left)
 
-    def _evaluate(self) -> dict[str, float]:
-        learner = self.learner
+    def _evaluate(self, stop_is_seen: Callable[[], bool] = lambda: False) -> dict[str, float]:
+        learner, precision = self.learner, self.settings["precision"]
         return evaluate(
-            learner.model, learner.data, self.group, layout=learner.layout, precision=self.settings["precision"]
+            learner.model,
+            learner.data,
+            self.group,
+            layout=learner.layout,
+            precision=precision,
+            stop_is_seen=stop_is_seen,
         )
 
     def _report_skipped(self, result: StepResult) -> None:
@@ -203,9 +230,11 @@ class Phase:
             return
         samples = ", ".join(map(str, sorted(result.batch.samples.tolist())))
         logger.warning("samples of the last global batch: %s", samples)
-        self._roll_back()
+        self._roll_back(
+            f"step {progress.step + 1}: the loss or its gradient is not finite, {MAX_SKIPPED_IN_A_ROW} times in a row"
+        )
 
-    def _roll_back(self) -> None:
+    def _roll_back(self, explanation: str) -> None:
         """Return to the last checkpoint and continue after the offending global batches, once per checkpoint.
 
         Not to one that was saved after a skipped global batch, whose weights may be corrupt.
@@ -214,23 +243,20 @@ class Phase:
         """
         self.writer.wait()
         found = self._find_checkpoint(after_update=True)
-        explanation = (
-            f"step {self.progress.step + 1}: the loss or its gradient is not finite, {MAX_SKIPPED_IN_A_ROW} times in "
-            "a row"
-        )
         advice = "lower learning_rate or lengthen warmup"
         if found is None:
             raise BertlineError(f"{explanation}, and there is no checkpoint to return to; {advice}")
         if found[1]["step"] == self.rolled_back_to:
             raise BertlineError(f"{explanation}, also after returning to step {self.rolled_back_to}; {advice}")
         next_batch = self.progress.next_batch
-        logger.warning("%s; returning to step %d and continuing after them", explanation, found[1]["step"])
+        logger.warning(
+            "%s; returning to step %d and continuing with the next global batch", explanation, found[1]["step"]
+        )
         restore_learner(self.learner, *found)
         self._restore_state(found[1])
         self.rolled_back_to = self.progress.step
         self.progress.skipped = next_batch - self.progress.step
         self.progress.skipped_in_a_row = []
-        self.meter.reset()
         if self.journal is not None:
             self.journal.cut_back(self.progress.step)
         self.learner.accumulator.seek(next_batch)
@@ -245,9 +271,15 @@ class Phase:
         return step in self.options.keep_steps or (bool(every) and step % every == 0)
 
     def save(self) -> None:
-        """Start writing a checkpoint of the current state, unless there is one. Training may continue meanwhile."""
+        """Start writing a checkpoint of the current state, unless there is one. Training may continue meanwhile.
+
+        If a weight is not finite, roll back instead: an update overflowed although its gradient was finite.
+        """
         now = self.progress.next_batch
         if self.saved[0] == now:
+            return
+        if self.group.all_reduce_max(int(has_overflowed(self.learner.model))):
+            self._roll_back(f"step {self.progress.step}: a weight is not finite")
             return
         self._make_ranks_equal()
         learner = self.learner
@@ -258,6 +290,7 @@ class Phase:
             "fingerprint": self.recipe["fingerprint"],
             "loss_scale": learner.scale.state(),
             "best": self.best.state(),
+            "meter": self.meter.state(),
             "reproducibility": reproducibility_of(self.options, self.group, learner),
         }
         if self.group.is_rank_zero:

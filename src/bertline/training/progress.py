@@ -21,6 +21,7 @@ class Progress:
     backed_off: int = 0  # those of `skipped` for which fp16's loss scale was too high
     skipped_in_a_row: list[int] = field(default_factory=list)  # numbers of the last ones, without back-offs
     tokens: int = 0
+    unreported: bool = False  # the last step has no point in the journal yet: its evaluation was interrupted
 
     @property
     def next_batch(self) -> int:
@@ -43,7 +44,7 @@ class Progress:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Progress:
         """Restore a checkpoint's counts; other keys of its state are ignored."""
-        return cls(**{name: state[name] for name in cls.__dataclass_fields__})
+        return cls(**{name: state[name] for name in cls.__dataclass_fields__ if name in state})
 
 
 class Best:

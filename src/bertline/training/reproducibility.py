@@ -38,13 +38,21 @@ def reproducibility_of(options: Options, group: Group, learner: Learner) -> dict
         "sharded_matrices": options.sharded_optimizer and optimizer.batches_matrices,
         "fsdp": options.fsdp,
         "activation_checkpointing": options.activation_checkpointing,
-        "deterministic": options.deterministic,
+        "deterministic": on_gpu and options.deterministic,
+        # NCCL's order of summation depends on the ranks' placement.
+        "processes_per_node": group.local_world_size if on_gpu else False,
+        **device_of(group),
+    }
+
+
+def device_of(group: Group) -> dict[str, Any]:
+    """Return what computes and with which kernels, JSON-compatible."""
+    on_gpu = group.device.type == "cuda"
+    return {
         "device": group.device_name,
         # Each has kernels of its own, and MKL chooses its by the processor.
         "instruction_set": False if on_gpu else _instruction_set(),
         "processor": False if on_gpu else hardware_of(group.device),
-        # NCCL's order of summation depends on the ranks' placement.
-        "processes_per_node": group.local_world_size if on_gpu else False,
         "torch": torch.__version__,
     }
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.data.batches import GlobalBatch
 from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
+from bertline.training.distributed.fsdp import own_part
 from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.optimizers.kfac import Kfac
@@ -21,6 +23,11 @@ from bertline.training.optimizers.schedules import learning_rate_of_phase
 from bertline.training.scaling import LossScale
 
 UNFINISHED = "unfinished"  # the vote of a rank that has left out micro-batches
+
+
+def has_overflowed(model: nn.Module) -> bool:
+    """Return whether a weight of this rank is not finite."""
+    return not bool(torch.stack([own_part(weight).isfinite().all() for weight in model.parameters()]).all())
 
 
 @dataclass(frozen=True)
