@@ -25,6 +25,7 @@ from bertline.modeling.huggingface import config_json_of
 from bertline.training.data.collation import mask_batch
 from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
+from bertline.training.data.order import data_seed_of
 from bertline.training.data.prefetching import work_items
 from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.micro_batch import fix_shapes_of_phase
@@ -148,7 +149,7 @@ def batches_of_transformers(
             ids, (positions, originals) = rows.input_ids, rows.masked
         else:
             ids, positions, originals = mask_batch(
-                rows, seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
+                rows, seed=data_seed_of(recipe), masking=masking, vocabulary=data.vocabulary
             )
         labels = torch.full_like(ids, IGNORED)
         labels.view(-1)[positions] = originals

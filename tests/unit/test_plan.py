@@ -113,12 +113,30 @@ def test_a_phase_with_the_data_of_an_earlier_one_continues_in_it_under_a_fingerp
     assert found == [None, a["fingerprint"], None, b["fingerprint"], c["fingerprint"]]
 
 
+def test_a_phase_with_other_weights_of_corpora_gets_another_order_and_masks() -> None:
+    """In the same order of visits, most of its samples would come again with the masks that they had."""
+    plain, books, wiki = ({**PHASE, "corpus_weights": weights} for weights in ({}, {"books": 2.0}, {"wikipedia": 0.5}))
+    phases = {"a": plain, "b": books, "c": wiki, "d": books, "e": plain, "f": {**wiki, "carry_over": "weights"}}
+    found = phases_of(plan_of(changed(runs__first__phases=phases)), "first")
+    assert [phase.get("data_order") for phase in found] == [None, 1, 2, 1, None, 2]
+    keys = [phase["fingerprint"] for phase in found]
+    assert [phase.get("continues_data_of") for phase in found] == [None, None, None, keys[1], keys[0], keys[2]]
+    longer = {"a": plain, "b": books, "c": {**books, "carry_over": "everything"}}
+    assert phases_of(plan_of(changed(runs__first__phases=longer)), "first")[2]["data_order"] == 1
+
+
+@pytest.mark.parametrize("change", [{"corpus_weights": {"books": 2.0}}, {"sequence_length": 512}])
+def test_everything_is_carried_over_only_to_the_same_data(change: dict) -> None:
+    phases = {"a": PHASE, "b": {**PHASE, "carry_over": "everything", **change}}
+    with pytest.raises(BertlineError, match=r"phases\.b\.carry_over: given everything, but dataset, sequence length"):
+        plan_of(changed(runs__first__phases=phases))
+
+
 @pytest.mark.parametrize(
     ("change", "affected"),
     [
         ({}, True),
         ({"carry_over": "weights"}, True),
-        ({"carry_over": "everything"}, False),  # continues anyway
         ({"sequence_length": 512}, False),
     ],
 )
@@ -127,7 +145,7 @@ def test_only_phases_that_continue_in_the_data_have_a_new_fingerprint(
 ) -> None:
     config = changed(runs__first__phases__phase2={**PHASE, **change})
     continued = plan_of(config)
-    monkeypatch.setattr("bertline.planning.phases.phase_with_same_data", lambda *given: None)
+    monkeypatch.setattr("bertline.planning.phases.phases_with_same_samples", lambda *given: [])
     assert (plan_of(config).phases.keys() != continued.phases.keys()) == affected
 
 

@@ -289,3 +289,13 @@ def test_weights_of_another_vocabulary_are_refused_in_one_line(card, tmp_path):
     trainer = Trainer(given, card, tmp_path / "next", initial_weights=tmp_path / "fitting")
     assert trainer.finish() == 1
     assert "have different tokenizers" in trainer.log.read_text()
+
+
+def test_a_numbered_order_has_other_samples_and_masks(card, tmp_path):
+    """Which a phase gets whose weights of corpora are not those of an earlier one."""
+    seen = []
+    for number, order in enumerate(({}, {"data_order": 1}, {"data_order": 2}, {"data_order": 1})):
+        train({**recipe(steps=1, global_batch_size=4), **order}, card, tmp_path / str(number), log_every=1)
+        seen.append(journal(tmp_path / str(number))[1]["metrics"]["train/mlm_loss"])
+    assert seen[1] == seen[3]
+    assert len(set(seen)) == 3

@@ -38,11 +38,7 @@ def add_phase(
     if initial is None or "directory" in initial:  # only a phase has something to carry over
         semantic.pop("carry_over", None)
     entry: Json = {"model": model, "dataset": dataset, "seed": run["seed"], "phase": phase}
-    earlier = None
-    if settings["carry_over"] != "everything":
-        earlier = phase_with_same_data(plan, initial, {**entry, "settings": settings})
-    if earlier is not None:
-        entry["continues_data_of"] = earlier
+    entry |= _place_in_data(plan, f"{where}.phases.{phase}", initial, {**entry, "settings": settings})
     identifying = {
         **entry,
         "settings": semantic,
@@ -55,21 +51,43 @@ def add_phase(
     return key
 
 
-def phase_with_same_data(plan: Plan, initial: Json | None, phase: Json) -> str | None:
-    """Return the fingerprint of the last phase before this one that used the same samples in the same order, or None.
-
-    The order, and with it the masks, follow from the dataset, the sequence length and the seed.
+def phases_with_same_samples(plan: Plan, initial: Json | None, phase: Json) -> list[str]:
+    """Return the fingerprints of the phases before this one that used the same samples with the same seed, last first.
 
     Args:
         initial: the initial weights of `phase`.
     """
+    found = []
     while initial and "phase" in initial:
         earlier = plan.phases[initial["phase"]]
         same_length = earlier["settings"]["sequence_length"] == phase["settings"]["sequence_length"]
         if same_length and all(earlier[name] == phase[name] for name in ("dataset", "seed")):
-            return str(initial["phase"])
+            found.append(str(initial["phase"]))
         initial = earlier["initial_weights"]
-    return None
+    return found
+
+
+def _place_in_data(plan: Plan, where: str, initial: Json | None, phase: Json) -> Json:
+    """Return where a phase begins in the order of samples, as keys of its recipe.
+
+    The order, and with it the masks, follow from the dataset, the sequence length, the seed and the weights of the
+    corpora: a phase continues where the last one with the same order ended. With other weights it would see samples
+    again with the masks that they had before, so it gets another order, by number.
+    """
+    earlier, weights = phases_with_same_samples(plan, initial, phase), phase["settings"]["corpus_weights"]
+    same = next((key for key in earlier if plan.phases[key]["settings"]["corpus_weights"] == weights), None)
+    before = plan.phases[same] if same else {}
+    place = {"data_order": before["data_order"]} if "data_order" in before else {}
+    if phase["settings"]["carry_over"] == "everything" and initial and "phase" in initial:
+        if same != initial["phase"]:
+            raise BertlineError(
+                f"{where}.carry_over: given everything, but dataset, sequence length, seed or corpus_weights are not "
+                "those of the phase before; set carry_over: weights+moments"
+            )
+        return place
+    if same:
+        return place | {"continues_data_of": same}
+    return {"data_order": len(earlier)} if earlier else {}
 
 
 def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> str:

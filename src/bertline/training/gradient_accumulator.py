@@ -20,6 +20,7 @@ from bertline.training.data.collation import MicroBatch, idle_micro_batch
 from bertline.training.data.layouts import Layout
 from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
 from bertline.training.data.opening import TrainingData
+from bertline.training.data.order import data_seed_of
 from bertline.training.data.prefetching import WorkItem, prefetch, work_items
 from bertline.training.distributed.fsdp import passes_in_lockstep, reduces_in_backward
 from bertline.training.distributed.gradients import Gradients
@@ -116,7 +117,7 @@ class GradientAccumulator:
     def start_step(self, step: int) -> GlobalBatch:
         """Zero the gradients, seed dropout and return global batch `step`, which must be the next one."""
         # Seeded by the batch's position, so that no generator state has to be saved.
-        torch.manual_seed(mix_integers(self._recipe["seed"], self.position_at(step), self._group.rank))
+        torch.manual_seed(mix_integers(data_seed_of(self._recipe), self.position_at(step), self._group.rank))
         self.gradients.zero()
         self._copies.update()
         self.tokens, self.waited = (0, 0), 0.0
@@ -159,7 +160,7 @@ class GradientAccumulator:
         if self._cuda_graphs:
             # The outputs of the previous micro-batch have been accumulated and may be overwritten.
             torch.compiler.cudagraph_mark_step_begin()
-        seed, vocabulary = self._recipe["seed"], self._data.vocabulary
+        seed, vocabulary = data_seed_of(self._recipe), self._data.vocabulary
         return compute_loss(self._loss_fn, micro_batch, seed=seed, masking=self._masking, vocabulary=vocabulary)
 
     def mean_loss(self, statistics: LossStatistics, batch: GlobalBatch) -> Tensor:

@@ -118,7 +118,7 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
 
     It is where an earlier phase with the same samples ended: the phase that the recipe names in `continues_data_of`,
     or, with carry_over: everything, the previous phase. Otherwise it is 0. Raises BertlineError if everything is
-    carried over and the phases have different datasets, sequence lengths or seeds.
+    carried over and the phases have different datasets, sequence lengths, seeds or weights of corpora.
     """
     initial, settings = recipe.get("initial_weights") or {}, recipe["settings"]
     earlier = recipe.get("continues_data_of")
@@ -131,11 +131,12 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
         return _next_position(of_earlier / paths.RECIPE)
     before = read_object(folder / paths.RECIPE, "dataset", "seed")
     with one_line_damage(folder / paths.RECIPE):
-        length = before["settings"]["sequence_length"]
+        length, weights = before["settings"]["sequence_length"], before["settings"]["corpus_weights"]
     for name, theirs, ours in (
         ("dataset", before["dataset"], recipe["dataset"]),
         ("sequence_length", length, settings["sequence_length"]),
         ("seed", before["seed"], recipe["seed"]),
+        ("corpus_weights", weights, settings["corpus_weights"]),
     ):
         if theirs != ours:
             raise BertlineError(

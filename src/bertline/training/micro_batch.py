@@ -22,6 +22,7 @@ from bertline.training.data.batches import GlobalBatch, global_batch
 from bertline.training.data.collation import micro_batches
 from bertline.training.data.layouts import MAX_WIDTHS, Layout, fix_shapes, full_shape
 from bertline.training.data.opening import TrainingData
+from bertline.training.data.order import data_seed_of
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import compute_loss, make_loss_fn
 from bertline.training.optimizers.registry import OPTIMIZERS, make_optimizer
@@ -105,7 +106,7 @@ def _typical_batch(data: TrainingData, recipe: dict[str, Any]) -> GlobalBatch:
         data.train.lengths,
         start=0,
         size=TYPICAL,
-        seed=recipe["seed"],
+        seed=data_seed_of(recipe),
         masking=Masking(**recipe["settings"]["masking"]),
         mask_counts=data.train.mask_counts,
         mixture=data.mixture,
@@ -137,7 +138,7 @@ def find_micro_batch_tokens(
         batch = typical.take(np.arange(len(typical.samples))[-rows:])
         made = micro_batches(batch, data.train, full)
         found = compute_loss(
-            loss_fn, next(made).to(group.device), seed=recipe["seed"], masking=masking, vocabulary=data.vocabulary
+            loss_fn, next(made).to(group.device), seed=data_seed_of(recipe), masking=masking, vocabulary=data.vocabulary
         )
         (found.mlm_loss + found.pair_loss).backward()
         model.zero_grad(set_to_none=True)

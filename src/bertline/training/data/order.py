@@ -6,11 +6,22 @@ Every epoch is a permutation of all samples, given by a keyed Feistel network wi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from bertline.encoding.hashing import mix, mix_integers
 
 ROUNDS = 6
+
+
+def data_seed_of(recipe: Mapping[str, Any]) -> int:
+    """Return the seed of a phase's order of samples, masks and dropout: the run's, unless the recipe numbers an order.
+
+    Phases with other weights of corpora than an earlier one have numbered orders, so that no sample has a mask twice.
+    """
+    return mix_integers(recipe["seed"], recipe["data_order"]) if "data_order" in recipe else int(recipe["seed"])
 
 
 def samples_at(positions: np.ndarray, *, seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:

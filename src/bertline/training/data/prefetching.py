@@ -18,6 +18,7 @@ from bertline.training.data.batches import GlobalBatch, global_batch, of_rank
 from bertline.training.data.collation import MicroBatch, collate
 from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
+from bertline.training.data.order import data_seed_of
 from bertline.training.data.splitting import Part, split
 
 PREFETCH = 3
@@ -65,7 +66,7 @@ def work_items(
                 reader.lengths,
                 start=first_position + warmup.position_at(step),
                 size=warmup.batch_size_at(step),
-                seed=recipe["seed"],
+                seed=data_seed_of(recipe),
                 masking=masking,
                 mask_counts=reader.mask_counts,
                 mixture=data.mixture,
