@@ -63,7 +63,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-slow test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
 .PHONY: bench-padding bench-precision bench-gpu bench-traffic bench-sentences bench-scale bench-export rehearse-gpu faults licences audit sbom lock
-.PHONY: mine sweep curves plan digests targets status prune publish report track ui unlock clean image test-containers test-kubernetes
+.PHONY: mine sweep curves plan digests targets status prune publish scores report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
 # What the people who work on bertline need, listed below the others.
@@ -94,7 +94,6 @@ $(TOOLS)/ready: envs/install.py envs/lock/release.txt
 
 demo: $(READY) resources/sample/sample.json ## run the whole graph on a generated sample
 	snakemake --profile profiles/local --configfile config/demo.yaml $(if $(SET),--config "set=$$SET")
-	@python workflow/scripts/summary.py results/runs/demo/record.json --report results/report/latest/index.html
 	python workflow/scripts/predict.py results/runs/demo/glue/cola/model --text "Some horses touch the ancient wall."
 	python workflow/scripts/predict.py results/runs/demo/squad_v1/model --question "Who is the spouse of Nujok?" \
 		--context "The pet of Nujok is a canary. The spouse of Nujok is Mahen Tadel. Nujok was born in Vitir."
@@ -229,7 +228,10 @@ publish: $(READY) ## show what would be sent to a Hub: make publish RUN=demo REP
 		$(if $(filter yes,$(PUBLIC)),--public) $(if $(filter yes,$(PUSH)),--push)
 
 track: $(READY) ## send the journals to MLflow
-	python workflow/scripts/track.py results/runs/*/record.json
+	@python workflow/scripts/track.py results/runs
+
+scores: $(READY) ## print the scores of all runs, and where their models are
+	@python workflow/scripts/summary.py results/runs
 
 report: $(READY) ## compare runs on a page, without running anything: make report RUNS=a,b (all runs by default)
 	@python workflow/scripts/report.py "$$RUNS"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import select
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter, Token
@@ -50,13 +53,28 @@ def run_command(command: Callable[..., object], text: str | None) -> None:
 
     Errors are those of `one_line_errors`.
     """
-    with one_line_errors():
+    with one_line_errors(), _ending_with_reader():
         try:
             result = command_line(command, text)()
         except CycloptsError as error:
             raise BertlineError(f"{' '.join(str(error).split())} See --help.") from None
         if isinstance(result, str):
-            print(result)
+            print(result, flush=True)
+
+
+@contextmanager
+def _ending_with_reader() -> Iterator[None]:
+    """End in silence if the reader of stdout has ended, such as `head`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        poll = select.poll()
+        poll.register(sys.stdout)
+        if not any(event & select.POLLERR for _, event in poll.poll(0)):  # another pipe, or a connection
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed once more at exit
+        sys.exit()
 
 
 def limit_threads(threads: int | None) -> None:

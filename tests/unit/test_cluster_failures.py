@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertline.cluster.failures import last_words, read_reasons
+from bertline.cluster.failures import UNFINISHED, last_words, read_reasons, report_what_succeeded
 
 BLOCK = """[Sat Nov 21 15:17:15 2026]
 Error in rule {rule}:
@@ -69,3 +69,12 @@ def test_after_ctrl_c_only_what_was_saved_and_what_was_wrong_has_a_line():
         "rule_a: stopped: step 8 is saved; the same command continues (a.log)",
         "rule_c: error: c.txt is empty; fill it (c.log)",
     ]
+
+
+def test_without_a_record_nothing_is_reported(tmp_path, monkeypatch, capfd):
+    """As after Ctrl-C when one target was asked for: of the plan's runs none has been described."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "metrics.json").touch()
+    report_what_succeeded(["results/runs/demo/record-0123456789abcdef.json"], ["metrics.json"])
+    assert capfd.readouterr() == ("", "")
+    assert not UNFINISHED.exists()

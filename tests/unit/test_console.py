@@ -172,3 +172,15 @@ def test_a_path_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as caught, one_line_errors():
         write_text(tmp_path / "file/below.txt", "")
     assert str(caught.value) == f"error: {tmp_path}/file: File exists; name another path, or allow it"
+
+
+def test_a_command_whose_reader_ends_says_nothing() -> None:
+    """As in `make status | head`."""
+    program = "from bertline.command_line import run_command\nrun_command(lambda: 100_000 * 'a line\\n', '')"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"a line\n"
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 0

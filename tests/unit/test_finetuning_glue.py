@@ -303,8 +303,8 @@ MRPC = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 @pytest.mark.parametrize(
     ("task", "content", "message"),
     [
-        ("mrpc", b"", "line 1: no column '#1 String', found are nothing"),
-        ("mrpc", b"Quality\t#1 ID\t#2 ID\t#1 String\n", "line 1: no column '#2 String', found are Quality, #1 ID"),
+        ("mrpc", b"", "line 1: no column '#1 String', it is empty"),
+        ("mrpc", b"Quality\t#1 ID\t#2 ID\t#1 String\n", "line 1: no column '#2 String', it has Quality, #1 ID"),
         ("mrpc", f"{MRPC}1\t2\t3\ta\tb\n0\t2\t3\ta\n".encode(), "line 3: no column '#2 String', it has 4 of 5"),
         ("mrpc", f"{MRPC}1\t2\t3\ta\tb\tc\n".encode(), "line 2: too many columns"),
         ("mrpc", f"{MRPC}2\t2\t3\ta\tb\n".encode(), "line 2: column 'Quality': given '2', allowed are 0, 1"),

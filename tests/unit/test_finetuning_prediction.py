@@ -191,7 +191,7 @@ def test_weights_without_the_head_are_one_line(finished: Path, tmp_path: Path) -
     ("inputs", "output", "message"),
     [
         ("cola_test.tsv", "out.parquet", r"out\.parquet: given '\.parquet', allowed for this model are \.jsonl, \.tsv"),
-        ("stsb.tsv", "out.tsv", r"stsb\.tsv: line 1: no column 'sentence', found are sentence1, sentence2, score"),
+        ("stsb.tsv", "out.tsv", r"stsb\.tsv: line 1: no column 'sentence', it has sentence1, sentence2, score"),
         ("squad_v1.json", "out.tsv", r"squad_v1\.json: given '\.json', allowed are \.tsv"),
         ("empty.tsv", "out.tsv", r"empty\.tsv: no input; name files with at least one"),
     ],

@@ -87,14 +87,14 @@ def test_a_cell_of_a_tsv_is_the_text_between_two_tabs(tmp_path: Path) -> None:
     [
         ("d.csv", 'premise,claim,verdict\na,b,"yes\n', "line 2: not CSV"),
         ("d.csv", "premise,claim,verdict\na,b\n", "line 2: no column 'verdict', it has 2 of 3"),
-        ("d.csv", "premise,verdict\na,yes\n", "line 1: no column 'claim', found are premise, verdict"),
+        ("d.csv", "premise,verdict\na,yes\n", "line 1: no column 'claim', it has premise, verdict"),
         (
             "d.csv",
             "premise,claim,verdict\n\na,b,maybe\n",
             "line 3: column 'verdict': given 'maybe', allowed are no, yes",
         ),
         ("d.csv", "premise,claim,verdict\n", "contains no example"),
-        ("d.jsonl", '{"premise": "a"}\n', "line 1: no column 'claim', found are premise"),
+        ("d.jsonl", '{"premise": "a"}\n', "line 1: no column 'claim', it has premise"),
         (
             "d.jsonl",
             '{"premise": 3, "claim": "b", "verdict": "no"}',

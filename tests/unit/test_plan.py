@@ -21,7 +21,7 @@ from bertline.fingerprint import STAGE_VERSIONS, fingerprint
 from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
 from bertline.planning.links import write_links
 from bertline.planning.models import PUBLISHED
-from bertline.planning.plan import Plan, record
+from bertline.planning.plan import Plan, record, report_fingerprint
 from bertline.planning.plan_file import plan_file, plan_of_job, write_plan_file
 from bertline.planning.recipes import digest_of_record
 from bertline.planning.resolve import RESERVED_NAMES, make_plan
@@ -661,6 +661,16 @@ def test_links_lead_from_names_to_folders_and_follow_the_configuration() -> None
     assert Path("results/runs/first/phase1").readlink().name == run["phases"]["phase1"]
     write_links(other, existing_only=False)
     assert Path("results/runs/first/phase1").readlink().name == other.runs["first"]["phases"]["phase1"]
+
+
+def test_the_latest_report_is_the_last_one_that_exists() -> None:
+    made, planned = plan_of(CONFIG), plan_of(changed(runs__first__seed=7))
+    page = Path("results/report", report_fingerprint(made), "index.html")
+    page.parent.mkdir(parents=True)
+    page.touch()
+    for plan in (made, planned):
+        write_links(plan, existing_only=False)
+        assert Path("results/report/latest/index.html").resolve() == page.resolve()
 
 
 def test_the_record_names_every_part_of_a_run() -> None:

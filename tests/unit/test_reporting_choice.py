@@ -12,6 +12,8 @@ from synthetic_runs import write, write_run
 
 from bertline.console import BertlineError
 from bertline.reporting.choice import report_of
+from bertline.reporting.terminal import summary
+from bertline.results.records import read_record, records_in
 
 SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "report.py"
 
@@ -47,6 +49,17 @@ def test_runs_are_named_as_a_person_does(project: Path, given: list[str], shown:
     before = {path: path.read_bytes() for path in page.parent.rglob("*") if path.is_file()}
     assert Path(report_of(*given)) == page
     assert {path: path.read_bytes() for path in page.parent.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_of_whose_last_recipe_only_a_part_was_made_is_shown_by_the_record_before(project: Path) -> None:
+    """Its record.json leads to a record that no job has made yet."""
+    link = Path("results/runs/demo/record.json")
+    link.unlink()
+    link.symlink_to("record-ffffffffffffffff.json")
+    assert read_record(link).fingerprint == "0" * 16
+    assert [record.parent.name for record in records_in(["results/runs"])] == ["demo", "demo-short", "wiki"]
+    assert "<h1>demo, wiki</h1>" in Path(report_of("demo,wiki")).read_text()
+    assert summary([Path("results/runs")]).startswith("demo\n")
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,19 @@ def graph(own: Path) -> Path:
     return own
 
 
-def test_a_finished_graph_has_nothing_to_do(graph: Path) -> None:
-    assert "Nothing to be done" in snakemake(graph)
+def test_a_finished_graph_has_nothing_to_do_and_shows_its_results(graph: Path) -> None:
+    output = snakemake(graph)
+    assert "Nothing to be done" in output
+    assert "report:  results/report/latest/index.html" in output
+    for only in ("--dag", "--dry-run", "results/runs/first/phase1"):
+        assert "report:  " not in snakemake(graph, only)
+
+
+def test_the_end_of_a_run_shows_its_results(graph: Path) -> None:
+    shutil.rmtree(Path(graph, "results/report/latest").resolve())
+    output = snakemake(graph)
+    assert "report:  results/report/latest/index.html" in output
+    assert "The best model of each task" in output
 
 
 def test_placement_runs_nothing_again(graph: Path) -> None:

@@ -2,6 +2,7 @@
 
 import atexit
 import time
+from contextlib import suppress
 from functools import partial
 
 from bertline.cluster import failures
@@ -9,6 +10,7 @@ from bertline.cluster.site_check import check_site
 from bertline.cluster.submission import use_waiting_sbatch
 from bertline.encoding.advice import warnings_in
 from bertline.planning import job_names
+from bertline.reporting.terminal import summary
 
 # Machines of one cluster may differ by this much.
 CLOCK_SKEW_SECONDS = 60
@@ -63,6 +65,17 @@ def print_warnings_of_datasets():
     }
     for warning in warnings_in(cards):
         print(f"warning: {warning}", file=sys.stderr)
+
+
+def print_results():
+    """Print the scores of all runs if the report of them was asked for, and what is where."""
+    page, requested = targets.report_page(plan), workflow.dag.targetjobs
+    if Path(page).exists() and any(
+        page in job.input or page in job.output for job in requested
+    ):
+        write_links(plan, existing_only=True)
+        latest = Path(paths.REPORT.format(fingerprint="latest"), "index.html")
+        print(summary(targets.of_runs(paths.RECORD, plan.runs), report=latest))
 
 
 def print_missing_inputs():
@@ -126,6 +139,7 @@ onsuccess:
             f"error: {absent[0]} is still to be made; run the same command again"
         )
     print_warnings_of_datasets()
+    print_results()
 
 
 # Repeats the reason of each failure below Snakemake's own output.
@@ -135,12 +149,14 @@ onerror:
     print_warnings_of_datasets()
     reasons = failures.read_reasons([Path(path) for path in log])
     # After Ctrl-C on a cluster, no job has failed.
-    if reasons and not Path(targets.report_page(plan)).exists():
-        failures.report_what_succeeded(
-            targets.of_runs(paths.RECORD, plan.runs),
-            targets.scores(plan.finetunings),
-        )
     print(*reasons, sep="\n", file=sys.stderr)
+    if reasons and not Path(targets.report_page(plan)).exists():
+        # A second Ctrl-C ends the report, which nobody waits for then.
+        with suppress(KeyboardInterrupt):
+            failures.report_what_succeeded(
+                targets.of_runs(paths.RECORD, plan.runs),
+                targets.scores(plan.finetunings),
+            )
 
 
 # In a module, Snakemake leaves these to the Snakefile that uses it; one with handlers of its own calls bertline.onstart().

@@ -47,7 +47,12 @@ def with_named_files(prepare_dag):
                 given = getattr(workflow.dag_settings, option)
                 setattr(workflow.dag_settings, option, named_files(given))
         pass_on_steps()
-        return prepare_dag(*arguments, **options)
+        prepared = prepare_dag(*arguments, **options)
+        # Without jobs, Snakemake calls no handlers. Without an executor it prints the graph or the like.
+        executed = workflow.executor_plugin and not workflow.dryrun
+        if executed and not any(workflow.dag.needrun_jobs()):
+            atexit.register(print_results)
+        return prepared
 
     return prepare
 

@@ -1,8 +1,7 @@
-"""Print the table of scores, the path of the report, and how to open MLflow.
+"""Print the table of scores of runs, where their models are, and how to open MLflow.
 
 example:
-  python workflow/scripts/summary.py results/runs/demo/record-0123456789abcdef.json \\
-    --report results/report/0123456789abcdef/index.html
+  python workflow/scripts/summary.py results/runs
 """
 
 from bertline.command_line import run_command

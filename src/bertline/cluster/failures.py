@@ -59,7 +59,7 @@ def report_what_succeeded(records: list[str], scores: list[str]) -> None:
         scores: of all fine-tunings; if none exists, nothing is written.
     """
     present = [record for record in records if Path(record).exists()]
-    if not any(Path(score).exists() for score in scores):
+    if not present or not any(Path(score).exists() for score in scores):
         return
     scripts = CHECKOUT / "workflow/scripts"
     command = ["python", str(scripts / "report.py"), *present, "--directory", str(UNFINISHED)]

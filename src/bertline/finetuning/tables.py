@@ -266,8 +266,8 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
 def _check_columns(where: str, columns: Sequence[str], header: Sequence[str]) -> None:
     for column in columns:
         if column not in header:
-            found = ", ".join(header) or "nothing"
-            raise BertlineError(f"{where}: no column '{column}', found are {found}; name the task's file")
+            has = f"it has {', '.join(header)}" if header else "it is empty"
+            raise BertlineError(f"{where}: no column '{column}', {has}; correct the task's texts or label, or the file")
         if header.count(column) > 1:
             raise BertlineError(
                 f"{where}: the column '{column}' appears {header.count(column)} times; rename the others"

@@ -9,11 +9,16 @@ from bertline.files import Json, write_link
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
 
+REPORTS = paths.REPORT.format(fingerprint="")
+
 
 def write_links(plan: Plan, *, existing_only: bool) -> None:
-    """Link readable names, results/runs/{run}/... and results/report/latest, to the fingerprinted folders."""
+    """Link readable names, results/runs/{run}/... and results/report/latest, to the fingerprinted folders.
+
+    What leads into a report stays as it is until the new report exists: often only a part of the plan is asked for.
+    """
     for link, target in links_of(plan).items():
-        if Path(target).exists() or not existing_only:
+        if Path(target).exists() or not (existing_only or target.startswith(REPORTS)):
             write_link(Path(link), Path(target))
 
 

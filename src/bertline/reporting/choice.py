@@ -10,6 +10,7 @@ from bertline.console import BertlineError
 from bertline.fingerprint import fingerprint
 from bertline.reporting.page import write_report
 from bertline.results import paths
+from bertline.results.records import record_in
 
 RUNS = Path(paths.RUN.format(run=""))
 LENGTH_OF_NAME = 100
@@ -27,7 +28,7 @@ def report_of(*runs: str, directory: Path | None = None) -> str:
     """
     names = [name for run in runs for name in ([run] if Path(run).is_file() else run.split(","))]
     names = [name.strip() for name in names if name.strip()]
-    known = {record.parent.name: record for record in sorted(RUNS.glob(f"*/{paths.RUN_RECORD}"))}
+    known = {folder.name: record for folder in sorted(RUNS.glob("*")) if (record := record_in(folder))}
     if not known and not names:
         raise BertlineError(f"{RUNS} contains no run yet; run snakemake first")
     records = {_record(name, known).resolve(): name for name in names or known}

@@ -13,7 +13,7 @@ from bertline.reporting.scores import ScoreRow, score_rows, shown_baselines
 from bertline.results import paths
 from bertline.results.curves import phase_facts
 from bertline.results.describe import number, score_title, task_title
-from bertline.results.records import Record, one_line_damage_of, read_record
+from bertline.results.records import Record, one_line_damage_of, read_record, records_in
 
 
 def summary(records: list[Path], *, report: Path | None = None) -> str:
@@ -22,11 +22,11 @@ def summary(records: list[Path], *, report: Path | None = None) -> str:
     With a damaged run it is printed without that run, and BertlineError raised.
 
     Args:
-        records: record-*.json of each run to show.
+        records: record.json of each run to show, or a folder of runs.
         report: the report's index.html.
     """
     blocks, failures = [], []
-    for path in records:
+    for path in records_in(records):
         try:
             run = read_record(path)
             with one_line_damage_of(run):

@@ -208,12 +208,35 @@ def one_line_damage_of(record: Record) -> Iterator[None]:
         raise of_file
 
 
+def record_in(folder: Path) -> Path | None:
+    """Return the record of a run's folder, or None: record.json, or the newest if that one is not made yet.
+
+    It leads to the record of the last recipe, of which perhaps only a part was asked for.
+    """
+    current = folder / paths.RUN_RECORD
+    if current.exists():
+        return current
+    return max(folder.glob("record-*.json"), key=lambda record: record.stat().st_mtime, default=None)
+
+
+def records_in(given: Sequence[Path | str]) -> list[Path]:
+    """Return the records among the `given` paths: files, or folders of runs such as results/runs."""
+    return [
+        record
+        for path in map(Path, given)
+        for record in (filter(None, map(record_in, sorted(path.glob("*")))) if path.is_dir() else [path])
+    ]
+
+
 def read_record(path: Path | str) -> Record:
-    """Read a record-{fingerprint}.json and everything it refers to.
+    """Read a record-{fingerprint}.json, or a run's record.json, and everything it refers to.
 
     Raises BertlineError for a malformed file, and for names that cannot be those of files, as reports make them.
     """
-    path = Path(path).resolve()  # the record.json next to the run's links is a link to it
+    path = Path(path)
+    if path.name == paths.RUN_RECORD:
+        path = record_in(path.parent) or path
+    path = path.resolve()  # the record.json next to the run's links is a link to it
     with one_line_damage(path):
         content = read_object(path, "run", "experiment", "fingerprint")
         if not all(isinstance(content[key], str) for key in ("run", "experiment", "fingerprint")):

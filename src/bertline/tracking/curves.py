@@ -19,9 +19,8 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.files import one_line_damage, write_text
 from bertline.results.journal import JournalPoint
-from bertline.results.records import Training, read_record
+from bertline.results.records import Training, read_record, records_in
 from bertline.tracking.following import repeat
-from bertline.tracking.store import records_in
 
 FOLDER = Path("results/curves")
 # Tags of gpauloski's BERT-PyTorch; the other metrics keep the journal's names.

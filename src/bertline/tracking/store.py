@@ -26,8 +26,7 @@ from filelock import FileLock
 
 from bertline.console import BertlineError, without_credentials
 from bertline.files import one_line_damage, write_atomically
-from bertline.results.paths import RUN_RECORD
-from bertline.results.records import read_record
+from bertline.results.records import read_record, records_in
 from bertline.tracking.following import repeat
 from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import publish
@@ -84,15 +83,6 @@ def initialise(uri: str | None = None) -> None:
     if _sqlite_file(uri) is not None:
         with tracking_lock(uri):
             connect(uri)
-
-
-def records_in(given: Sequence[Path | str]) -> list[Path]:
-    """Return the records among the `given` paths: files, or folders of runs such as results/runs."""
-    return [
-        record
-        for path in map(Path, given)
-        for record in (sorted(path.glob(f"*/{RUN_RECORD}")) if path.is_dir() and path.suffix != ".json" else [path])
-    ]
 
 
 def read_entry(record: Path, report: Path | None = None) -> Entry:

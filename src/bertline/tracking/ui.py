@@ -21,7 +21,7 @@ import tenacity
 
 from bertline.console import BertlineError, handle_signals, without_credentials
 from bertline.files import CHECKOUT
-from bertline.results import paths
+from bertline.results.records import records_in
 from bertline.tracking.store import default_tracking_uri, follow, initialise
 
 USER = "bertline"
@@ -48,7 +48,7 @@ def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> 
             on this machine can read, change and delete the runs.
     """
     uri = default_tracking_uri()
-    if not any(Path("results/runs").glob(f"*/{paths.RUN_RECORD}")):
+    if not records_in(["results/runs"]):
         raise BertlineError("results/runs contains no run yet; run snakemake first")
     handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if not uri.startswith("sqlite:"):
