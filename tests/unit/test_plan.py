@@ -852,6 +852,8 @@ def test_archives_give_their_members_and_the_diagnostic_set_is_a_file_of_its_own
 
 def test_a_custom_table_is_identified_by_its_description_and_its_content() -> None:
     make_files("a/train.csv", "a/dev.csv")
+    for name in ("train", "dev"):
+        Path(f"a/{name}.csv").write_text("t,u,l\none,two,x\n")
     table = {"kind": "classification", "train": "a/train.csv", "dev": "a/dev.csv", "texts": ["t"], "label": "l"}
 
     def planned(description: dict) -> dict:
@@ -865,8 +867,28 @@ def test_a_custom_table_is_identified_by_its_description_and_its_content() -> No
     others = [{**table, "texts": ["t", "u"]}, {**table, "labels": ["x", "y"]}]
     assert all(planned(other).keys() != planned(table).keys() for other in others)
     before = planned(table).keys()
-    Path("a/dev.csv").write_text("changed")
+    Path("a/dev.csv").write_text("t,u,l\nthree,four,x\n")
     assert planned(table).keys() != before
+
+
+@pytest.mark.parametrize(
+    ("dev", "label", "line"),
+    [
+        ("t,l\none,x\n", "verdict", "a/train.csv: line 1: no column 'verdict', it has t, l; correct the task's texts"),
+        ("", "l", "a/dev.csv: line 1: no column 't', it is empty; correct"),
+        ("t,l\none\n", "l", "a/dev.csv: line 2: no column 'l', it has 1 of 2; correct or remove the line"),
+        ("t,l\n\xe9t\xe9,x\n", "l", "a/dev.csv is not UTF-8"),
+    ],
+)
+def test_a_table_without_a_column_is_left_out_before_anything_is_trained(dev: str, label: str, line: str) -> None:
+    make_files("a/train.csv", "a/dev.csv")
+    Path("a/train.csv").write_text("t,l\none,x\n")
+    Path("a/dev.csv").write_text(dev, encoding="latin-1")
+    table = {"kind": "classification", "train": "a/train.csv", "dev": "a/dev.csv", "texts": ["t"], "label": label}
+    plan = plan_of(with_tasks({"tables": {"mine": table}}, {"tables": {"mine": {}}}))
+    (told,) = plan.skipped.values()
+    assert told.startswith(f"runs.first.finetune.tables.mine is left out: {line}")
+    assert not plan.finetunings
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from bertline.planning.external_weights import without_directory
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
 from bertline.planning.rankings import add_ranking
-from bertline.planning.task_data import task_data
+from bertline.planning.task_data import task_data, unreadable_columns
 from bertline.settings.configuration import definition, fill_defaults, strip_defaults
 from bertline.tasks.registry import RANKING, TASKS, name_of_task, settings_of_task
 from bertline.tasks.task import PLANNED_SETTINGS
@@ -59,6 +59,7 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
         with_tests=settings.get("predict_test", False),
         digests=partial(digests_of_one, absent),
     )
+    absent += unreadable_columns(data)
     name = name_of_task(task)
     if absent:
         # Missing task data should not block a week of pretraining.

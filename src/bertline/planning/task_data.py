@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import Json
+from bertline.finetuning.tables import read_columns
 from bertline.fingerprint import fingerprint
 from bertline.results import paths
 from bertline.tasks.glue import GLUE_TASKS, GlueTask
@@ -50,6 +51,19 @@ def task_data(evaluation: Json, run: str, task: str, *, with_tests: bool, digest
     if "url" in given:
         return _archive(given, TASKS[task].files_of(with_tests=with_tests), with_tests)
     return _named_files(given, where, with_tests, digests)
+
+
+def unreadable_columns(data: TaskData) -> Iterator[str]:
+    """Yield what is wrong with the header, and the first row, of each file of a custom table that is on disk."""
+    if data.table is None or "label" not in data.table:
+        return
+    for name, file in data.files.items():
+        columns = [*data.table["texts"], *([] if name == "test" else [data.table["label"]])]
+        if file not in data.downloads and Path(file).exists():
+            try:
+                next(read_columns(Path(file), columns), None)
+            except BertlineError as error:
+                yield str(error)
 
 
 def _missing(where: str, run: str, task: str) -> BertlineError:
