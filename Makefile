@@ -62,7 +62,7 @@ export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .PHONY: help setup demo test test-slow test-services test-slurm lint e2e bench-data bench-train bench-finetune bench-features bench-ranking
-.PHONY: bench-padding bench-precision bench-gpu bench-traffic bench-sentences bench-scale bench-export rehearse-gpu faults licences audit sbom lock
+.PHONY: bench-padding bench-precision bench-gpu bench-traffic bench-sentences bench-scale bench-start bench-export rehearse-gpu faults licences audit sbom lock
 .PHONY: mine sweep curves plan digests targets status prune publish scores report track ui unlock clean image test-containers test-kubernetes
 .DEFAULT_GOAL := help
 
@@ -179,6 +179,9 @@ bench-padding: $(READY) ## print how much of training is padding, by layout: mak
 
 bench-precision: $(READY) ## compare the losses of trainings in bf16 and fp32: make bench-precision DATASET=folder/dataset.json
 	python bench/precision.py "$$DATASET"
+
+bench-start: $(READY) ## measure how long compilation takes when a training starts, as one program and by layer
+	python bench/start.py
 
 bench-gpu: $(READY) ## measure everything on a GPU: correctness, speed, a profile, a training with a kill
 	python bench/gpu.py

@@ -2,7 +2,7 @@
 
 example:
   python workflow/scripts/tokenize_collection.py \\
-    --recipe results/recipes/0123456789abcdef.json \
+    --recipe results/recipes/0123456789abcdef.json \\
     --tokenizer dataset/tokenizer.json --output collections/marco --threads 2
 """
 

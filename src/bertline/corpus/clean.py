@@ -17,9 +17,10 @@ def clean_part(recipe: Recipe, extracted: Path, documents: Path, counts: Path) -
     """Turn one extracted part of a dump into documents.
 
     Args:
-        recipe: of the corpus, see `sources`; the settings are those of `wikimedia` in config/config.schema.yaml.
-        extracted: the folder written by `extract.extract_part`.
-        documents: the `.jsonl.zst` to write, see `documents.write_documents`.
+        recipe: of the corpus, a file of results/recipes. The settings are those of `wikimedia` in
+            config/config.schema.yaml.
+        extracted: the folder that extract_part.py wrote.
+        documents: the `.jsonl.zst` to write, a document per line.
         counts: the `.counts.json` to write. It also contains the numbers of `pages`, `redirects`, `other_namespaces`
             and `articles` in the dump (`read` is `articles`), what was `lost` of a damaged one, and under `cleaning`
             what each step removed. Reasons to drop: `extractor` (no output: oversized pages are not passed to

@@ -52,10 +52,10 @@ def extract_part(
     `pages.json` (the counts of `dump_files.read_pages`; oversized pages are not passed to any extractor).
 
     Args:
-        recipe: of the corpus, see `sources`. The settings of extractors, `salvage` and `unpack_ratio` are used.
+        recipe: of the corpus, a file of results/recipes. The settings of extractors, `salvage` and `unpack_ratio` are used.
         part: a dump, one of `dump.DUMP_FILES`.
         output: the folder to write; an existing one is replaced.
-        slice: index of the slice to read, from 0, and number of slices; see `dump.read_dump`.
+        slice: index of the slice to read, from 0, and number of slices.
         processes: how many wikiextractor may use in addition to its reader and its writer.
 
     Raises BertlineError if the part is missing, truncated or damaged, or if a whole part gives no article.

@@ -40,7 +40,7 @@ def collect_ngrams(recipe: Recipe, output: Path) -> None:
     """Write the 13-word sequences of the evaluation sets as an `.npz`, atomically.
 
     Args:
-        recipe: a JSON file with `sets`: the name of each, and its files, see `texts_of`.
+        recipe: a JSON file with `sets`: the name of each, and its files.
         output: the `.npz` to write. It contains `names` (of the sets), `hashes` (uint64, sorted) and `sets` (uint32,
             bit i for names[i]).
 

@@ -56,7 +56,7 @@ def read_part(recipe: Recipe, part: str, documents: Path, counts: Path) -> None:
     Args:
         recipe: of the corpus: its settings, and the files of its parts.
         part: its name in the recipe.
-        documents: the .jsonl.zst to write, see `documents.write_documents`.
+        documents: the .jsonl.zst to write, a document per line.
         counts: the .counts.json to write. It also contains `plain_text.Converter.counts` and the reader's own counts.
             Reasons to drop: `empty`, `short`, and the reader's own.
     """

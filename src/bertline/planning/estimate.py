@@ -236,7 +236,7 @@ def _speed_of_finished(alike: list[tuple[Path, Json]]) -> _Speed | None:
     return _Speed(
         statistics.median(seconds for seconds, _ in known),
         max(recipe["world_size"] for _, recipe in known),
-        f"{len(known)} finished phases of this network, on {hardware}",
+        f"{len(known)} finished {'phase' if len(known) == 1 else 'phases'} of this network, on {hardware}",
     )
 
 

@@ -79,8 +79,7 @@ def describe_table(files: list[str], folder: Path) -> Json:
     if len(files) == 1 and count < MIN_ROWS:
         raise BertlineError(f"{files[0]} has {count} rows; {MIN_ROWS} or more are needed to score on some")
     table = _Table(files[0], texts, label, is_number)
-    name = "".join(c if c.isascii() and c.isalnum() else "-" for c in Path(files[0]).name.partition(".")[0]).strip("-")
-    name = name or "table"
+    name = _name_of(Path(files[0]))
     found = f"more than {MAX_CLASSES}" if len(described.values) > MAX_CLASSES else f"{len(described.values)}"
     reasons = {"label": f"{found} different values", "texts": "the columns of text"}
     if unused:
@@ -101,6 +100,14 @@ def describe_table(files: list[str], folder: Path) -> Json:
     }
     characters = sum(columns[text].length for text in texts) / count
     return {"name": name, "settings": settings, "reasons": reasons, "rows": count, "characters": characters}
+
+
+def _name_of(file: Path) -> str:
+    """Return a name for a task: that of its table, or of the folder of one called train."""
+    stem = file.name.partition(".")[0]
+    if stem.lower() in ("train", "training"):
+        stem = file.absolute().parent.name
+    return "".join(c if c.isascii() and c.isalnum() else "-" for c in stem).strip("-") or "table"
 
 
 def _look_at(file: str) -> tuple[dict[str, _Column], int]:
