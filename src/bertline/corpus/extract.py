@@ -52,7 +52,7 @@ def extract_part(
     `pages.json` (the counts of `dump_files.read_pages`; oversized pages are not passed to any extractor).
 
     Args:
-        recipe: of the corpus, a file of results/recipes. The settings of extractors, `salvage` and `unpack_ratio` are used.
+        recipe: of the corpus, a file of results/recipes. It uses the settings of extractors, `salvage`, `unpack_ratio`.
         part: a dump, one of `dump.DUMP_FILES`.
         output: the folder to write; an existing one is replaced.
         slice: index of the slice to read, from 0, and number of slices.

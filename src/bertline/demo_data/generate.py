@@ -13,10 +13,10 @@ from bertline.demo_data.world import make_world
 from bertline.files import sha256_of_file, write_folder_atomically, write_json, write_text
 
 WIKI, DATE = "samplewiki", "20260101"
-# Chosen by trial: two million tokens of pretraining are about three epochs; a fine-tuning takes ten seconds.
+# Chosen by trial: two million tokens of pretraining are about three epochs; a fine-tuning takes up to a minute.
 PEOPLE, BOOKS, CHAPTERS, PARTS = 800, 120, 20, 4
-SQUAD_PARAGRAPHS = {"train": 1000, "dev": 150}
-ROWS = {"CoLA": {"train": 1500, "dev": 400}, "MRPC": {"train": 1500, "dev": 400}, "RTE": {"train": 2400, "dev": 400}}
+SQUAD_PARAGRAPHS = {"train": 2000, "dev": 150}
+ROWS = {"CoLA": {"train": 1500, "dev": 400}, "MRPC": {"train": 1500, "dev": 400}, "RTE": {"train": 4000, "dev": 400}}
 
 
 def generate(output: Path | str, seed: int = 1) -> None:
