@@ -51,11 +51,25 @@ def test_a_finished_graph_has_nothing_to_do_and_shows_its_results(graph: Path) -
         assert "report:  " not in snakemake(graph, only)
 
 
+def test_a_locked_folder_is_one_line(graph: Path) -> None:
+    shutil.rmtree(Path(graph, "results/report/latest").resolve())
+    (planned,) = re.findall(r"results/report/[0-9a-f]{16}", snakemake(graph, "--dry-run"))[:1]
+    lock = graph / ".snakemake/locks/0.output.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.write_text(f"{planned}/index.html\n")
+    done = run_snakemake(graph, "--profile", "profiles/local", "--configfile", "small.yaml", check=False)
+    assert "error: a snakemake on another machine has locked this folder, or one that was killed;" in done.stdout
+    assert "LockException" not in done.stdout
+    assert done.returncode == 1
+    lock.unlink()
+    snakemake(graph)
+
+
 def test_the_end_of_a_run_shows_its_results(graph: Path) -> None:
     shutil.rmtree(Path(graph, "results/report/latest").resolve())
     output = snakemake(graph)
-    assert "report:  results/report/latest/index.html" in output
-    assert "The best model of each task" in output
+    assert output.count("report:  results/report/latest/index.html") == 1
+    assert output.count("The best model of each task") == 1
 
 
 def test_placement_runs_nothing_again(graph: Path) -> None:

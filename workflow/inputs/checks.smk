@@ -135,15 +135,16 @@ onsuccess:
         if not Path(file).exists()
     ]
     if absent:
+        atexit.unregister(print_results)
         sys.exit(
             f"error: {absent[0]} is still to be made; run the same command again"
         )
     print_warnings_of_datasets()
-    print_results()
 
 
 # Repeats the reason of each failure below Snakemake's own output.
 onerror:
+    atexit.unregister(print_results)
     if DISPLAY:
         DISPLAY.stop()
     print_warnings_of_datasets()

@@ -1,5 +1,6 @@
 """Targets by their readable paths: results/runs/demo/phase1 requests the result to which this link leads."""
 
+from bertline.cluster.unlock import explain_lock
 from bertline.planning import names
 
 
@@ -47,14 +48,29 @@ def with_named_files(prepare_dag):
                 given = getattr(workflow.dag_settings, option)
                 setattr(workflow.dag_settings, option, named_files(given))
         pass_on_steps()
-        prepared = prepare_dag(*arguments, **options)
-        # Without jobs, Snakemake calls no handlers. Without an executor it prints the graph or the like.
-        executed = workflow.executor_plugin and not workflow.dryrun
-        if executed and not any(workflow.dag.needrun_jobs()):
-            atexit.register(print_results)
-        return prepared
+        return prepare_dag(*arguments, **options)
 
     return prepare
+
+
+def with_explained_lock(build_dag):
+    """Return Snakemake's function that builds the graph, after which it takes the folder's lock."""
+
+    def build(*arguments, **options):
+        build_dag(*arguments, **options)
+        if runs_jobs():
+            if workflow.execution_settings.lock and workflow.persistence.locked:
+                sys.exit(f"error: {explain_lock()}")
+            atexit.register(
+                print_results
+            )  # a handler is not called if nothing is to be done
+
+    return build
+
+
+def runs_jobs():
+    """Return whether Snakemake is to run jobs: not for a dry run, and not to print the graph or the like."""
+    return workflow.executor_plugin is not None and not workflow.dryrun
 
 
 STEPS_OF_CONFIGURATION = steps_to_keep()
@@ -65,3 +81,4 @@ for argument in arguments:
 
 if workflow.is_main_process:
     workflow._prepare_dag = with_named_files(workflow._prepare_dag)
+    workflow._build_dag = with_explained_lock(workflow._build_dag)

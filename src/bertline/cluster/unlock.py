@@ -17,12 +17,28 @@ def unlock(configfile: Sequence[str]) -> None:
     Args:
         configfile: paths of the configuration.
     """
-    here = os.getcwd()
+    if (running := _running_snakemake()) is not None:
+        raise BertlineError(f"snakemake runs here as process {running}; stop it first, or let it finish")
+    subprocess.run(["snakemake", "--unlock", "--configfile", *configfile], check=True)  # noqa: S603, S607
+
+
+def explain_lock() -> str:
+    """Return why Snakemake cannot start: the line of an error for one whose files are locked."""
+    if (running := _running_snakemake()) is not None:
+        return f"snakemake already runs in this folder, as process {running}; wait for it, or stop it first"
+    return (
+        "a snakemake on another machine has locked this folder, or one that was killed; wait for the first, or clear "
+        "the lock of the second by `make unlock`"
+    )
+
+
+def _running_snakemake() -> int | None:
+    """Return the number of another process of Snakemake on this machine that works in this folder."""
+    here, own = os.getcwd(), {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
         words = [os.path.basename(word) for word in process.info["cmdline"] or []]
+        is_one = process.info["cwd"] == here and "snakemake" in words[:4]
         # Those of single jobs take no lock, and a job in Slurm's queue may outlive the snakemake that submitted it.
-        if process.info["cwd"] == here and "snakemake" in words[:4] and "--nolock" not in words:
-            raise BertlineError(
-                f"snakemake runs here as process {process.info['pid']}; stop it first, or let it finish"
-            )
-    subprocess.run(["snakemake", "--unlock", "--configfile", *configfile], check=True)  # noqa: S603, S607
+        if is_one and "--nolock" not in words and process.info["pid"] not in own:
+            return int(process.info["pid"])
+    return None
