@@ -211,3 +211,10 @@ def test_what_is_shown_of_the_demo_has_its_sample(target: str) -> None:
         command = ["make", "--dry-run", target, f"CONFIG={config}"]
         shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
         assert ("make_demo_data.py" in shown) is (is_made and not (ROOT / "resources/sample/sample.json").exists())
+
+
+@pytest.mark.parametrize(("given", "refused"), [("CONFG=my.yaml", True), ("MLFLOW_TRACKING_URI=x", False)])
+def test_a_misspelled_variable_is_one_line(checkout: Path, given: str, refused: bool) -> None:
+    done = subprocess.run(["make", "plan", given], cwd=checkout, capture_output=True, text=True, check=False)
+    said = [line for line in done.stderr.splitlines() if "error: CONFG is not a variable of this Makefile" in line]
+    assert (done.returncode != 0, len(said)) == (refused, int(refused))
