@@ -14,20 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertline.results import paths
-from bertline.tracking.origin import ORIGIN_TAG
 from bertline.tracking.run_tree import DatasetInput, Entry, Point
 from bertline.tracking.sending import metrics_of
+from bertline.tracking.tags import FINGERPRINT_TAG, HOST_TAG, ORIGIN_TAG, PATH_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel, Run
 
 logger = logging.getLogger(__name__)
-
-FINGERPRINT_TAG = "bertline.fingerprint"
-# Tags of a checkpoint.
-PATH_TAG = "bertline.path"
-HOST_TAG = "bertline.host"
 
 
 def offers_logged_models(client: MlflowClient, experiment_id: str) -> bool:

@@ -14,11 +14,12 @@ from bertline.files import one_line_damage, write_json
 from bertline.results import paths
 from bertline.results.records import KeptModel, Record, read_record
 from bertline.tracking.flavors import kind_of, load_expression, save_model
-from bertline.tracking.logged_models import FINGERPRINT_TAG, add_logged_model, find_logged_models, offers_logged_models
+from bertline.tracking.logged_models import add_logged_model, find_logged_models, offers_logged_models
 from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import find_run
 from bertline.tracking.run_tree import Entry, Point, lay_out, run_summary, training_entry
 from bertline.tracking.store import connect, default_tracking_uri, one_line_errors, tracking_lock
+from bertline.tracking.tags import FINGERPRINT_TAG, MODEL_ID_TAG, RECORD_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -153,7 +154,7 @@ def _log(client: MlflowClient, run: Run, record: Record, model: _Model) -> Logge
             run,
             name=model.name,
             kind=kind,
-            tags={FINGERPRINT_TAG: model.fingerprint, "bertline.record": record.fingerprint},
+            tags={FINGERPRINT_TAG: model.fingerprint, RECORD_TAG: record.fingerprint},
             points=model.points,
             dataset=model.entry.dataset if model.kept else None,
             folder=saved,
@@ -185,9 +186,9 @@ def _register(client: MlflowClient, run: Run, record: Record, model: _Model, log
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name, description=record.description)
     for version in client.search_model_versions(f"name = '{name}'"):
-        if version.tags.get("bertline.model_id") == logged.model_id:
+        if version.tags.get(MODEL_ID_TAG) == logged.model_id:
             return str(version.version)
-    tags = {point.key: f"{point.value:.4f}" for point in model.points} | {"bertline.model_id": logged.model_id}
+    tags = {point.key: f"{point.value:.4f}" for point in model.points} | {MODEL_ID_TAG: logged.model_id}
     created = client.create_model_version(
         name, f"models:/{logged.model_id}", run_id=run.info.run_id, tags=tags, model_id=logged.model_id
     )

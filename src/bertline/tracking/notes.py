@@ -12,16 +12,11 @@ from bertline.console import BertlineError
 from bertline.files import parse_json
 from bertline.tracking.run_tree import Entry, Point
 from bertline.tracking.sending import PARAMETER_LENGTH, digest_of_lines, shortened
+from bertline.tracking.tags import OLD_SENT_TAG, SENT_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
-
-# The note of what was sent is a tag of the MLflow run, so it is deleted with the run or the database.
-# MLflow's pages hide tags with the prefix `mlflow.`. The other name is that of earlier versions: such a tag stays, so
-# that their trackers recognise the run.
-SENT_TAG = "mlflow.bertline.sent"
-OLD_SENT_TAG = "bertline.sent"
 
 
 def sent_before(run: Run) -> dict[str, Any]:

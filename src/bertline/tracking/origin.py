@@ -16,10 +16,6 @@ from bertline.console import BertlineError
 from bertline.files import fsync_directory, read_text, write_text
 from bertline.results import paths
 
-ORIGIN_TAG = "bertline.origin"
-# The machine and the project folder that the run was last sent from. Copies of results/ differ in it.
-PLACE_TAG = "bertline.place"
-
 
 def read_origin() -> str:
     """Return the id of the results in the working directory; make it if it is absent.

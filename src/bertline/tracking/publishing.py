@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from bertline.tracking.experiment import find_or_create_experiment, search_runs
 from bertline.tracking.logged_models import log_checkpoints, offers_logged_models
 from bertline.tracking.notes import (
-    SENT_TAG,
     can_continue,
     digest_of_points,
     is_ahead,
@@ -28,7 +27,7 @@ from bertline.tracking.notes import (
     parameters_of,
     sent_before,
 )
-from bertline.tracking.origin import ORIGIN_TAG, PLACE_TAG, owner, place
+from bertline.tracking.origin import owner, place
 from bertline.tracking.run_tree import Entry
 from bertline.tracking.sending import (
     TAG_LENGTH,
@@ -37,6 +36,16 @@ from bertline.tracking.sending import (
     log_dataset,
     send_artifacts,
     shortened,
+)
+from bertline.tracking.tags import (
+    FINGERPRINT_TAG,
+    ORIGIN_TAG,
+    PARENT_TAG,
+    PLACE_TAG,
+    RECORD_TAG,
+    RUN_TAG,
+    SENT_TAG,
+    SUPERSEDED_TAG,
 )
 
 if TYPE_CHECKING:
@@ -47,10 +56,6 @@ logger = logging.getLogger(__name__)
 
 CONFLICT = "IntegrityError"  # SQLAlchemy's, in the message of a store
 MAX_CONFLICTS = 10  # in one call
-
-PARENT_TAG = "mlflow.parentRunId"
-# Tag of an MLflow run that was replaced: by which record, or by which MLflow run.
-SUPERSEDED_TAG = "bertline.superseded_by"
 
 
 @dataclass(frozen=True)
@@ -84,15 +89,15 @@ class _Pass:
 
     def look(self, entry: Entry) -> list[Run]:
         """Return the runs with an entry's fingerprint as they are now."""
-        fingerprint = entry.identity_tags["bertline.fingerprint"]
-        found = search_runs(self.client, self.experiment_id, f"tags.`bertline.fingerprint` = '{fingerprint}'")
+        fingerprint = entry.identity_tags[FINGERPRINT_TAG]
+        found = search_runs(self.client, self.experiment_id, f"tags.`{FINGERPRINT_TAG}` = '{fingerprint}'")
         self.known[fingerprint] = found
         self.before.setdefault(fingerprint, frozenset(run.info.run_id for run in found))
         return found
 
     def own(self, entry: Entry) -> list[Run]:
         """Return the runs of an entry that are of this origin."""
-        found = self.known.get(entry.identity_tags["bertline.fingerprint"])
+        found = self.known.get(entry.identity_tags[FINGERPRINT_TAG])
         identity_tags = entry.identity_tags | {ORIGIN_TAG: self.origin}
         return [
             run
@@ -123,7 +128,7 @@ class _Pass:
 
     def _is_new(self, run: Run, entry: Entry) -> bool:
         """Return whether a run of an entry was created after `publish` began."""
-        return run.info.run_id not in self.before[entry.identity_tags["bertline.fingerprint"]]
+        return run.info.run_id not in self.before[entry.identity_tags[FINGERPRINT_TAG]]
 
     def outdated(self, entry: Entry) -> dict[str, Run]:
         """Return the own runs, by id, that hold something else than a tree's entries."""
@@ -137,7 +142,7 @@ class _Pass:
         """
         if found := self.continuable(entry):
             return found[0]
-        for run in self.known[entry.identity_tags["bertline.fingerprint"]]:
+        for run in self.known[entry.identity_tags[FINGERPRINT_TAG]]:
             without = ORIGIN_TAG not in run.data.tags and entry.identity_tags.items() <= run.data.tags.items()
             certain = sent_before(run).get("points") or (parent is not None and run.data.tags.get(PARENT_TAG) == parent)
             if without and certain and can_continue(run, entry):
@@ -158,7 +163,7 @@ class _Pass:
         """Delete one of two runs that were created for an entry at the same time."""
         logger.info("%s was made by two trackers at once; one of its MLflow runs is deleted", entry.name)
         self.client.delete_run(run.info.run_id)
-        self.known[entry.identity_tags["bertline.fingerprint"]].remove(run)
+        self.known[entry.identity_tags[FINGERPRINT_TAG]].remove(run)
 
     def is_complete(self) -> bool:
         """Return whether no run was withdrawn in the meantime, by another tracker or by a person."""
@@ -260,11 +265,11 @@ def _and_below(entry: Entry) -> Iterator[Entry]:
 
 def _supersede_others(here: _Pass, entry: Entry) -> None:
     """Mark the MLflow runs that this folder sent of this run before its recipe changed."""
-    name, record = entry.identity_tags["bertline.run"], entry.identity_tags["bertline.record"]
+    name, record = entry.identity_tags[RUN_TAG], entry.identity_tags[RECORD_TAG]
     others = [
         run
         for run in search_runs(here.client, here.experiment_id, f"tags.`bertline.run` = '{name}'")
-        if run.data.tags.get("bertline.record", record) != record
+        if run.data.tags.get(RECORD_TAG, record) != record
     ]
     _supersede(here, others, record)
 
@@ -282,7 +287,7 @@ def _other_parent(here: _Pass, entry: Entry, run: Run | None) -> str | None:
 
     That is so if the parent was deleted or superseded, or is of another origin.
     """
-    is_shared = "bertline.record" not in entry.identity_tags
+    is_shared = RECORD_TAG not in entry.identity_tags
     parent = run.data.tags.get(PARENT_TAG) if run is not None and is_shared else None
     if parent is None:
         return None

@@ -22,6 +22,7 @@ from bertline.fingerprint import fingerprint
 from bertline.results import describe, paths
 from bertline.results.curves import places
 from bertline.results.records import Finetuning, Phase, Record, Training, chosen_on_dev
+from bertline.tracking.tags import DATASET_DIGEST_TAG, PATH_TAG
 from bertline.tracking.thinning import thin
 
 # A recipe's keys that affect the result, in addition to its settings. MLflow's parameters are immutable, so they
@@ -152,7 +153,7 @@ def _data_entry(record: Record) -> Entry:
         started=written,
         ended=written,
         parameters=describe.flatten(settings),
-        tags={"bertline.dataset_digest": digest_of_file(path), "bertline.path": str(record.dataset.path)}
+        tags={DATASET_DIGEST_TAG: digest_of_file(path), PATH_TAG: str(record.dataset.path)}
         | source_tags("write_dataset_card"),
         points=[Point(key, 0, None, float(value)) for key, value in _counts(card).items()],
         artifacts=[Artifact(path)],
@@ -303,7 +304,7 @@ def _without_places(parameters: dict[str, str]) -> dict[str, str]:
 def _recipe_tags(training: Training) -> dict[str, str]:
     """Return tags of the circumstances of a training: path, commit, hardware, jobs, initial weights, versions."""
     recipe = training.recipe
-    tags = {"bertline.path": str(training.path)}
+    tags = {PATH_TAG: str(training.path)}
     if recipe.get("git_commit"):
         tags["mlflow.source.git.commit"] = str(recipe["git_commit"])
     for key in _CIRCUMSTANCES:
@@ -328,7 +329,7 @@ def _sizes(trainings: Sequence[Finetuning]) -> dict[str, str]:
 
 def _latest_tags(record: Record) -> dict[str, str]:
     """Return the code and dataset tags of the run's last training."""
-    kept = ("mlflow.source.git.commit", "bertline.git_commit", "bertline.git_dirty", "bertline.dataset_digest")
+    kept = ("mlflow.source.git.commit", "bertline.git_commit", "bertline.git_dirty", DATASET_DIGEST_TAG)
     tags = _recipe_tags(record.last_training) if record.last_training else {}
     return {key: value for key, value in tags.items() if key in kept}
 
