@@ -40,13 +40,13 @@ from bertline.command_line import run_command
 from bertline.console import BertlineError
 from bertline.corpus.shards import read_plan, write_shard
 from bertline.encoding.card import write_card
-from bertline.encoding.dataset import HELD_OUT
 from bertline.encoding.encode_shard import encode_shard
 from bertline.encoding.shards import read_text_blocks, size_of_shard
 from bertline.encoding.statistics import compare_samples
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.files import Recipe
 from bertline.results import paths
+from bertline.results.paths import HELD_OUT
 from bertline.training.data.exporting import default_max_predictions, export_samples
 
 COPIES = paths.NVIDIA_COPIES

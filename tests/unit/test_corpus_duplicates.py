@@ -31,7 +31,7 @@ from bertline.corpus.duplicates import find_duplicates
 from bertline.corpus.ngrams import PIECE_CHARACTERS, in_groups, ngram_hashes, ngram_hashes_of
 from bertline.corpus.overlap import collect_ngrams, find_overlap, sum_up_overlap
 from bertline.corpus.removal import Removed, read_removals, write_removals
-from bertline.corpus.shards import HELD_OUT, index_of, split_part, write_shard
+from bertline.corpus.shards import index_of, split_part, write_shard
 from bertline.corpus.signatures import (
     PERMUTATIONS,
     SIGNATURE_TYPE,
@@ -40,6 +40,7 @@ from bertline.corpus.signatures import (
     write_signatures,
 )
 from bertline.files import Recipe, read_json
+from bertline.results.paths import HELD_OUT
 
 SHARES = (0.6, 0.8, 0.97, 1.0)
 WORDS = [f"word{number}" for number in range(3000)]

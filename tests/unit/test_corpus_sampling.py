@@ -12,8 +12,8 @@ from shard_plans import make_plan
 from bertline.corpus.compressed import write_compressed
 from bertline.corpus.index import INDEX_TYPE, index_of
 from bertline.corpus.sampling import last_of_sample
-from bertline.corpus.shards import HELD_OUT
 from bertline.files import Json
+from bertline.results.paths import HELD_OUT
 
 Corpora = list[tuple[str, list[str]]]
 

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
+from bertline.encoding.masking import IGNORED
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
-from bertline.finetuning.prepared import IGNORED, prepare_task
+from bertline.finetuning.prepared import prepare_task
 from bertline.finetuning.submissions import write_predictions
 from bertline.finetuning.tables import read_columns, read_examples, read_labels
 from bertline.finetuning.tag_task import TaggedFile, read_conll, tag_inputs

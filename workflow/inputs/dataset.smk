@@ -24,7 +24,7 @@ def training_shards(wildcards):
     return [
         paths.DATASET_SHARD.format(dataset=wildcards.dataset, shard=shard)
         for shard in plan.datasets[wildcards.dataset]["shards"]
-        if shard != "held_out"
+        if shard != paths.HELD_OUT
     ]
 
 

@@ -33,11 +33,11 @@ from bertline.corpus.sampling import SAMPLED_OUT, UNITS, Amounts, Orders, groups
 from bertline.corpus.sources import files_of_dataset
 from bertline.files import Json, Recipe, open_existing, parse_json, write_atomically
 from bertline.results import paths
+from bertline.results.paths import HELD_OUT
 
 _CHECKED_LINE = re.compile(rb'(.*), "crc32": (\d+)\}\n?', re.DOTALL)  # of a plan
 _SUMS = ("documents", "held_out_documents", "sentences", "bytes")
 _KEYS_OF_PLAN = {"shards", "corpora", *_SUMS}
-HELD_OUT = "held_out"
 FEW_DOCUMENTS = 5  # with fewer, a held-out document would be too large a part of the text
 COPY_BYTES = 1 << 20
 # Documents are counted by the bytes of their sentences, in powers of two: [0, 64), [64, 128), ..., [64 MiB, ...).

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bertline.files import Json, one_line_damage, read_object
+from bertline.results.paths import HELD_OUT
 
 # Shares beyond which something is worth a line.
 RANDOM_MARGIN = 0.1
@@ -113,7 +114,7 @@ def _of_samples(card: Json) -> Iterator[str]:
                 "order; give each document several sentences that fit, or set pair_objective: none"
             )
     held_out, length = min(
-        (sum(entry["samples"] for entry in section["held_out"]), length) for length, section in sections
+        (sum(entry["samples"] for entry in section[HELD_OUT]), length) for length, section in sections
     )
     if held_out < MIN_HELD_OUT_SAMPLES:
         yield (

@@ -18,11 +18,12 @@ from bertline.corpus.removal import overlap_template
 from bertline.corpus.shards import read_plan
 from bertline.corpus.sources import files_of_dataset
 from bertline.encoding.advice import warnings_of
-from bertline.encoding.dataset import HELD_OUT, SPLITS, check_belongs, read_card
+from bertline.encoding.dataset import SPLITS, check_belongs, read_card
 from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, validate_samples
 from bertline.encoding.tokenizer import continuations, load_tokenizer, special_token_ids
 from bertline.files import Json, Recipe, one_line_damage, read_object, sha256_of_file, write_json
 from bertline.results import paths
+from bertline.results.paths import HELD_OUT
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from bertline.encoding.page_cache import major_faults, wait_for_pages
 from bertline.encoding.ranges import offsets_of
 from bertline.encoding.tokenizer import SPECIAL_TOKENS, id_type
 from bertline.files import Json, read_json
+from bertline.results.paths import HELD_OUT
 
-HELD_OUT = "held_out"
 SPLITS = ("train", HELD_OUT)
 # Required keys of a card and of its parts, and their types; it has more, which are optional.
 CARD_TYPES = {"fingerprint": str, "settings": dict, "corpora": list, "tokenizer": dict, "sequence_lengths": dict}

@@ -15,7 +15,6 @@ import numpy as np
 
 from bertline.console import BertlineError, progress
 from bertline.encoding.card import describe_tokenizer, finish_card
-from bertline.encoding.dataset import HELD_OUT
 from bertline.encoding.interchange import (
     UNUSABLE,
     Block,
@@ -31,6 +30,7 @@ from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.files import Json, sha256_of_file
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.results import paths
+from bertline.results.paths import HELD_OUT
 from bertline.spool import Spool
 
 # The columns of a file's samples that are kept on disk until their number is known; tokens are read again.
@@ -104,7 +104,7 @@ def import_dataset(
     card = finish_card(output, card, written)
     lines = []
     for length, section in card["sequence_lengths"].items():
-        samples = sum(entry["samples"] for entry in section["held_out"])
+        samples = sum(entry["samples"] for entry in section[HELD_OUT])
         lines.append(f"length {length}: {section['samples']:,} samples to train on, {samples:,} held out")
     for reason, count in dropped.items():
         if count:

@@ -17,6 +17,7 @@ import numpy as np
 from bertline.console import BertlineError
 from bertline.encoding.dataset import SampleReader, open_dataset
 from bertline.files import write_json
+from bertline.results.paths import HELD_OUT
 
 MAX_TOKENS = 20_000_000
 BITS = 21  # of an id in a packed trigram: vocabularies up to two million
@@ -54,7 +55,7 @@ def write_trigram_baseline(dataset: Path, sequence_length: int, output: Path, *,
     from bertline.encoding.masking import held_out_positions  # imports torch, which only this function needs
 
     train = open_dataset(dataset, sequence_length, "train")
-    held_out = open_dataset(dataset, sequence_length, "held_out")
+    held_out = open_dataset(dataset, sequence_length, HELD_OUT)
     # An imported dataset may have no held-out samples: then there is no loss to compare with.
     baseline: dict[str, Any] = {"cross_entropy": None, "tokens": 0}
     if len(held_out):

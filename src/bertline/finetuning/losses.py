@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bertline.encoding.masking import IGNORED
 from bertline.finetuning.batches import pad_values
-from bertline.finetuning.prepared import IGNORED, PreparedTask
+from bertline.finetuning.prepared import PreparedTask
 from bertline.tasks.task import Head
 
 

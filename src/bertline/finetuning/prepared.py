@@ -16,8 +16,6 @@ from bertline.finetuning.sequences import Inputs
 from bertline.tasks.registry import TASKS, description_of
 from bertline.tasks.task import Head
 
-IGNORED = -100  # the target of a token that is not scored
-
 
 @dataclass(frozen=True)
 class Evaluation:

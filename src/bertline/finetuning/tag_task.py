@@ -15,9 +15,10 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
+from bertline.encoding.masking import IGNORED
 from bertline.encoding.tokenizer import special_token_ids, words_in_sentence
 from bertline.files import write_text
-from bertline.finetuning.prepared import IGNORED, Evaluation, PredictedSet, PreparedTask
+from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 from bertline.finetuning.tables import read_lines

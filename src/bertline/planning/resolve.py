@@ -115,7 +115,7 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         }
     )
     shards = [f"{index:05d}" for index in range(dataset["shards"])]
-    plan.datasets[key] = {"name": name, "settings": dataset, "corpora": corpora, "shards": [*shards, "held_out"]}
+    plan.datasets[key] = {"name": name, "settings": dataset, "corpora": corpora, "shards": [*shards, paths.HELD_OUT]}
     return key
 
 

@@ -62,11 +62,11 @@ def samples(plan: Plan, datasets: Iterable[str], pattern: str = paths.DATASET_SA
     """
     native = pattern == paths.DATASET_SAMPLES
     return [
-        pattern.format(dataset=key, length=length, shard=shard, split="test" if shard == "held_out" else "training")
+        pattern.format(dataset=key, length=length, shard=shard, split="test" if shard == paths.HELD_OUT else "training")
         for key in datasets
         for length in plan.config["sequence_lengths"]
         for shard in plan.datasets[key]["shards"]
-        if native or "{split}" in pattern or shard != "held_out"
+        if native or "{split}" in pattern or shard != paths.HELD_OUT
     ]
 
 

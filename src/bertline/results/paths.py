@@ -42,6 +42,7 @@ CARD = "dataset.json"
 TOKENIZER = "tokenizer.json"
 SAMPLES = "seq{length}/{shard}.h5"
 SHARD = "shards/{shard}.txt.zst"
+HELD_OUT = "held_out"  # the shard, and the split, of held-out text
 PLAN = "plan.jsonl"
 DATASET = "results/datasets/{dataset}"
 DATASET_CARD = f"{DATASET}/{CARD}"

@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 
 from bertline.console import BertlineError
-from bertline.encoding.dataset import HELD_OUT, SampleReader, open_dataset
+from bertline.encoding.dataset import SampleReader, open_dataset
 from bertline.encoding.masking import Vocabulary
 from bertline.files import sha256_of_file
+from bertline.results.paths import HELD_OUT
 from bertline.training.data.mixture import Mixture, Weights, make_mixture
 
 
