@@ -19,6 +19,7 @@ from bertline.console import BertlineError
 from bertline.files import read_json, write_json
 from bertline.fingerprint import STAGE_VERSIONS, fingerprint
 from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
+from bertline.planning.changes import changes
 from bertline.planning.links import write_links
 from bertline.planning.models import PUBLISHED
 from bertline.planning.plan import Plan, record, report_fingerprint
@@ -1091,3 +1092,35 @@ def test_too_many_shards_are_one_line() -> None:
         plan_of(
             changed(corpora=corpora, datasets__both__corpora=["books"], datasets__both__shards={"megabytes": 1e-11})
         )
+
+
+def write_record_and_card(plan: Plan) -> None:
+    """Write what a run of CONFIG leaves."""
+    ((key, dataset),) = plan.built_datasets.items()
+    corpora = [{"name": name, "settings": settings} for name, settings in CONFIG["corpora"].items()]
+    write_json(plan.dataset_file(key, "dataset.json"), {"settings": dataset["settings"], "corpora": corpora})
+    fingerprint = plan.runs["first"]["fingerprint"]
+    write_json(f"results/runs/first/record-{fingerprint}.json", record(plan, "first"))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, []),
+        ({"runs__first__finetune__squad_v1__seeds": 3}, [["runs.first.finetune.squad_v1.seeds", "2", "3"]]),
+        ({"datasets__both__shards": 7}, [["datasets.both.shards", "2", "7"]]),
+        ({"corpora__books__separator": "***"}, [["corpora.books.separator", "-", "***"]]),
+        ({"runs__first__description": "alters no result"}, []),
+    ],
+    ids=str,
+)
+def test_a_plan_shows_what_has_changed_since_the_last_record(change: dict, expected: list) -> None:
+    write_record_and_card(plan_of(CONFIG))
+    assert changes(plan_of(changed(**change))) == expected
+
+
+def test_a_changed_file_is_no_changed_setting() -> None:
+    assert changes(plan_of(CONFIG)) == []  # there is no record yet
+    write_record_and_card(plan_of(CONFIG))
+    Path("books/one.txt").write_text("Another book.")
+    assert changes(plan_of(CONFIG)) == [["runs.first", "an input file, or the version of a stage", ""]]

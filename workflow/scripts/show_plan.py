@@ -10,6 +10,7 @@ from tabulate import tabulate
 
 from bertline.command_line import Settings, run_command
 from bertline.files import CHECKOUT
+from bertline.planning.changes import changes
 from bertline.planning.estimate import estimates
 from bertline.planning.expected import finetuning_estimates
 from bertline.planning.progress import overview
@@ -29,6 +30,9 @@ def show_plan(configfile: Sequence[str], *, settings: Settings = (), site: str |
     """
     plan = plan_of_files(configfile, settings)
     print(tabulate(overview(plan), headers=["run", "what", "folder", "state"]))
+    if changed := changes(plan):
+        print()
+        print(tabulate(changed, headers=["changed since the last run", "from", "to"], disable_numparse=True))
     sizes = read_site(site, CHECKOUT / "config/site.schema.yaml") if site else None
     rows = [
         [

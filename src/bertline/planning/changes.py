@@ -1,0 +1,57 @@
+"""What differs between a plan and the last recipe of its runs, which explains why something runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bertline.files import Json, one_line_damage, read_object
+from bertline.planning.plan import Plan, record
+from bertline.results import paths
+from bertline.results.describe import flatten
+from bertline.results.records import record_in
+from bertline.settings.configuration import definition, strip_defaults
+
+ABSENT = "-"
+UNKNOWN = "an input file, or the version of a stage"
+
+
+def changes(plan: Plan) -> list[list[str]]:
+    """Return a row for each setting that differs from its run's last record: its path, and its values then and now."""
+    rows = []
+    for name in plan.runs:
+        last, now = record_in(Path(paths.RUN.format(run=name))), record(plan, name)
+        if last is None:
+            continue
+        with one_line_damage(last):
+            then = read_object(last, "fingerprint", "config")
+            if then["fingerprint"] == now["fingerprint"]:
+                continue
+            found = [
+                *_differences(then["config"], now["config"], f"runs.{name}."),
+                *(_of_dataset(plan, then["dataset"], now["dataset"]) if then.get("dataset") and now["dataset"] else []),
+            ]
+        rows += found or [[f"runs.{name}", UNKNOWN, ""]]
+    return rows
+
+
+def _of_dataset(plan: Plan, then: Json, now: Json) -> Iterator[list[str]]:
+    card, entry = Path(then["path"], paths.CARD), plan.datasets[now["fingerprint"]]
+    if then["fingerprint"] == now["fingerprint"] or "settings" not in entry or not card.exists():
+        return
+    with one_line_damage(card):
+        described = read_object(card)
+        yield from _differences(described.get("settings", {}), entry["settings"], f"datasets.{entry['name']}.")
+        before = {corpus["name"]: corpus.get("settings", {}) for corpus in described["corpora"]}
+    for corpus in (plan.corpora[key] for key in entry["corpora"]):
+        # As cards have them, without defaults.
+        chosen = strip_defaults(corpus["settings"], definition(plan.schema, corpus["settings"]["source"]), plan.schema)
+        yield from _differences(before.get(corpus["name"], {}), chosen, f"corpora.{corpus['name']}.")
+
+
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> Iterator[list[str]]:
+    before, after = flatten(then, prefix), flatten(now, prefix)
+    for key in sorted({*before, *after}):
+        if before.get(key) != after.get(key):
+            yield [key, before.get(key, ABSENT), after.get(key, ABSENT)]
