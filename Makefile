@@ -247,10 +247,10 @@ curves: $(READY) ## write all runs' curves as CSV and for TensorBoard, to result
 	@python workflow/scripts/curves.py results/runs $(if $(FOLLOW),--follow "$$FOLLOW")
 
 ui: $(READY) ## open MLflow on this machine only, and follow live runs (also on the server of MLFLOW_TRACKING_URI)
-	python workflow/scripts/ui.py --port "$$PORT"
+	@python workflow/scripts/ui.py --port "$$PORT"
 
 unlock: $(READY) ## after snakemake was killed: make sure none is running, then clear its lock
-	set -f; python workflow/scripts/unlock.py --configfile $$CONFIG
+	@set -f; python workflow/scripts/unlock.py --configfile $$CONFIG
 
 clean: $(READY) ## remove the sample and the demo's results; your own results stay
 	@python workflow/scripts/clean.py --configfile config/demo.yaml

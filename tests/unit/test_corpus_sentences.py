@@ -335,7 +335,7 @@ def test_one_huge_paragraph_is_sampled_in_pieces(tmp_path: Path) -> None:
 def test_an_empty_corpus_is_one_line(tmp_path: Path) -> None:
     paths = str(tmp_path / "a.jsonl.zst"), str(tmp_path / "a.counts.json")
     write_documents([Dropped("short")] * 3, *paths)
-    with pytest.raises(BertlineError, match="is empty: none of 3 documents was kept"):
+    with pytest.raises(BertlineError, match=r"is empty: none of 3 documents was kept \(3 short\); name other files"):
         train_punkt([paths[0]], [paths[1]], tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

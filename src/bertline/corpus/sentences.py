@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -130,9 +131,14 @@ def train_punkt(
     summaries = [read_json(path) for path in counts]
     total = sum(summary["bytes"] for summary in summaries)
     if total == 0:
-        read = sum(summary["read"] for summary in summaries)
-        folder = Path(documents[0]).parent
-        raise BertlineError(f"the corpus in {folder} is empty: none of {read} documents was kept; see its counts.json")
+        read, dropped = sum(summary["read"] for summary in summaries), Counter[str]()
+        for summary in summaries:
+            dropped.update(summary.get("dropped", {}))
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common())
+        raise BertlineError(
+            f"the corpus in {Path(documents[0]).parent} is empty: none of {read} documents was kept "
+            f"({reasons or 'there are none'}); name other files, or change its settings"
+        )
     sizes = [summary["bytes"] for summary in summaries]
     parts = _sampled_parts(documents, sizes, sample_bytes, seed)
     fraction = min(1.0, sample_bytes / sum(sizes[part] for part in parts))

@@ -269,6 +269,8 @@ def _one_line(where: str) -> Iterator[None]:
 
 
 def _checked(repository: str) -> str:
+    if not repository:
+        raise BertlineError("REPO=: missing; give the repository to publish in, user/name")
     try:
         validate_repo_id(repository)
     except HFValidationError as error:
