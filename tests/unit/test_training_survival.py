@@ -24,6 +24,7 @@ from training_processes import CONTEXT, Trainer, free_port, journal, newest_step
 
 from bertline.console import BertlineError, one_line_errors
 from bertline.files import sha256_of_file
+from bertline.training.checkpoints import CheckpointWriter
 from bertline.training.distributed.process_group import join_group
 from bertline.training.lock import TrainingLock
 from bertline.training.options import Options
@@ -371,6 +372,24 @@ def test_averages_of_a_stopped_training_are_those_of_one_that_was_not(group, car
     )
     assert whole == parts
     assert len(whole[2]) == len(EXACT)
+
+
+def test_a_kill_after_a_repeated_evaluation_writes_its_point_once(group, card, tmp_path, monkeypatch):
+    """Training was stopped within the evaluation of step 4, and killed before a checkpoint after its repetition."""
+    options = {"poisoned": set(), "steps": 8, "evaluate_every": 4, "log_every": 2}
+    run_phase(group, card, tmp_path / "whole", **options)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Phase, "_stop_is_seen", lambda phase: phase.progress.step == 4)
+        assert run_phase(group, card, tmp_path / "parts", **options, stop_at=4).progress.unreported
+    with monkeypatch.context() as killed:
+        killed.setattr(CheckpointWriter, "start", lambda *given: None)
+        assert not run_phase(group, card, tmp_path / "parts", **options, stop_at=5).progress.unreported
+    run_phase(group, card, tmp_path / "parts", **options)
+    whole, parts = (
+        [(point["step"], point["metrics"].get("held_out/mlm_loss")) for point in journal(tmp_path / name)]
+        for name in ("whole", "parts")
+    )
+    assert whole == parts
 
 
 def test_a_checkpoint_that_is_asked_for_by_its_step_is_kept_after_a_skipped_batch(group, card, tmp_path):

@@ -8,6 +8,7 @@ from functools import partial
 from bertline.cluster import failures
 from bertline.cluster.site_check import check_site
 from bertline.cluster.submission import use_waiting_sbatch
+from bertline.console import BertlineError
 from bertline.encoding.advice import warnings_in
 from bertline.planning import job_names
 from bertline.reporting.terminal import summary
@@ -75,7 +76,12 @@ def print_results():
     ):
         write_links(plan, existing_only=True)
         latest = Path(paths.REPORT.format(fingerprint="latest"), "index.html")
-        print(summary(targets.of_runs(paths.RECORD, plan.runs), report=latest))
+        try:
+            print(summary(targets.of_runs(paths.RECORD, plan.runs), report=latest))
+        except (
+            BertlineError
+        ) as error:  # at the end of the process, nothing else may be raised
+            print(f"error: {error}", file=sys.stderr)
 
 
 def print_missing_inputs():

@@ -131,12 +131,12 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
         return _next_position(of_earlier / paths.RECIPE)
     before = read_object(folder / paths.RECIPE, "dataset", "seed")
     with one_line_damage(folder / paths.RECIPE):
-        length, weights = before["settings"]["sequence_length"], before["settings"]["corpus_weights"]
+        length, weights = before["settings"]["sequence_length"], before["settings"].get("corpus_weights", {})
     for name, theirs, ours in (
         ("dataset", before["dataset"], recipe["dataset"]),
         ("sequence_length", length, settings["sequence_length"]),
         ("seed", before["seed"], recipe["seed"]),
-        ("corpus_weights", weights, settings["corpus_weights"]),
+        ("corpus_weights", weights, settings.get("corpus_weights", {})),
     ):
         if theirs != ours:
             raise BertlineError(

@@ -91,7 +91,8 @@ class TrainingLock:
 
     def _lives(self, owner: dict[str, Any]) -> bool:
         if owner.get("host") == socket.gethostname() and owner.get("pids_of", _pid_namespace()) == _pid_namespace():
-            return _start_of(owner["pid"]) == owner["process_started"]
+            with suppress(PermissionError):  # where /proc hides the processes of others, the heartbeat tells
+                return _start_of(owner["pid"]) == owner["process_started"]
         sign = (owner.get("token"), self._path.stat().st_mtime_ns)
         now = time.monotonic()
         if self._seen is None or self._seen[0] != sign:

@@ -107,7 +107,7 @@ class Phase:
             report_lost_reproducibility(found[1]["reproducibility"], reproducibility_of(options, group, self.learner))
 
         self.jobs = write_started(self.checkpoints, self._frozen_recipe()) if group.is_rank_zero else []
-        journal, last_step = output / paths.STARTED_JOURNAL, self.progress.step if found else -1
+        journal, last_step = output / paths.STARTED_JOURNAL, self.progress.reported_step if found else -1
         self.journal = Journal(journal, last_step=last_step) if group.is_rank_zero else None
         self.writer = CheckpointWriter(
             self.checkpoints,
@@ -150,7 +150,8 @@ class Phase:
         self.verification.check()
         self.writer.check()
         if self.progress.unreported:
-            self._report(checkpoint_wanted=False)
+            self.saved = (None, self.saved[1])  # the checkpoint of this step is written again, with the report
+            self._report(checkpoint_wanted=True)
             return
         result = train_step(
             self.learner, self.progress.step + 1, self.progress.next_batch, self._votes, self._stop_is_seen
@@ -258,7 +259,7 @@ class Phase:
         self.progress.skipped = next_batch - self.progress.step
         self.progress.skipped_in_a_row = []
         if self.journal is not None:
-            self.journal.cut_back(self.progress.step)
+            self.journal.cut_back(self.progress.reported_step)
         self.learner.accumulator.seek(next_batch)
 
     def _time_has_passed(self) -> bool:

@@ -24,6 +24,11 @@ class Progress:
     unreported: bool = False  # the last step has no point in the journal yet: its evaluation was interrupted
 
     @property
+    def reported_step(self) -> int:
+        """The last step whose point of the journal, if it has one, was written."""
+        return self.step - self.unreported
+
+    @property
     def next_batch(self) -> int:
         """Number of the next global batch, counted from 0."""
         return self.step + self.skipped
