@@ -15,7 +15,7 @@ from bertline.planning.external_weights import without_directory
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
 from bertline.planning.rankings import add_ranking
-from bertline.planning.task_data import task_data, unreadable_columns
+from bertline.planning.task_data import TaskData, task_data, unreadable_columns
 from bertline.settings.configuration import definition, fill_defaults, strip_defaults
 from bertline.tasks.registry import RANKING, TASKS, name_of_task, settings_of_task
 from bertline.tasks.task import PLANNED_SETTINGS
@@ -38,19 +38,8 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
 
     Raises BertlineError for incompatible settings, and if the configuration names no data.
     """
-    key = f"configuration: runs.{run['name']}.finetune.{key_of_task(task)}"
-    if start.network is not None:
-        check_length(start.network, settings["max_sequence_length"], f"{key}.max_sequence_length")
-    if "max_query_length" in settings and settings["max_query_length"] + 4 > settings["max_sequence_length"]:
-        raise BertlineError(
-            f"{key}.max_query_length: given {settings['max_query_length']}, which leaves no room for a context in "
-            f"max_sequence_length {settings['max_sequence_length']}; lower the first or raise the second"
-        )
-    schema_part = definition(plan.schema, settings_of_task(task))
-    filled_in = fill_defaults(settings, schema_part, plan.schema)
-    check_used(strip_defaults(settings, schema_part, plan.schema), filled_in, schema_part, key)
-    if problem := missing_base_batch_size(filled_in):
-        raise BertlineError(f"{key}.{problem}")
+    name, where = name_of_task(task), f"runs.{run['name']}.finetune.{key_of_task(task)}"
+    _check_settings(plan, f"configuration: {where}", start, task, settings)
     absent: list[str] = []
     data = task_data(
         plan.config.get("evaluation", {}),
@@ -60,56 +49,80 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
         digests=partial(digests_of_one, absent),
     )
     absent += unreadable_columns(data)
-    name = name_of_task(task)
     if absent:
         # Missing task data should not block a week of pretraining.
-        where = key.removeprefix("configuration: ")
         more = f" (and {len(absent) - 1} more)" if absent[1:] else ""
         run["skipped"][name] = f"{where} is left out: {absent[0].removeprefix('configuration: ')}{more}"
         return
     plan.downloads |= data.downloads
     if task.startswith(RANKING):
         add_ranking(plan, run, start.tokenizer, data)
-    common = {key: value for key, value in settings.items() if key not in PLANNED_SETTINGS}
-    starts: list[tuple[str, str, Json]] = [
-        (f"{name}{place}", "pretrained", common | point) for place, point in grid_points(settings.get("grid", {}))
-    ]
-    for rate in settings["random_weights"]:
-        starts.append((f"{name}/random-weights-{rate:g}", "random", common | {"learning_rate": rate}))
     choices: dict[str, list[str]] = {}
-    for place, begins, chosen in starts:
+    for place, begins, chosen in _starts(name, settings):
         for seed in range(1, settings["seeds"] + 1):
-            key = fingerprint(
-                {
-                    "task": task,
-                    "seed": seed,
-                    "settings": strip_defaults(chosen, schema_part, plan.schema),
-                    "initial_weights": without_directory(start.initial) if begins == "pretrained" else start.random,
-                    "data": data.content,
-                    "versions": stage_versions("finetuning"),
-                }
-            )
-            filled = fill_defaults(chosen, schema_part, plan.schema)
-            plan.finetunings[key] = {
-                "fingerprint": key,
-                "task": task,
-                "seed": seed,
-                "start": begins,
-                "description": run["config"]["description"],  # for the model's card; not in the fingerprint
-                "dataset": run["dataset"],
-                "model": start.model,
-                "settings": {name: value for name, value in filled.items() if name not in PLANNED_SETTINGS},
-                "initial_weights": start.initial if begins == "pretrained" else None,
-                "data": data.files,
-                **({} if data.table is None else {"table": data.table}),
-                **({} if start.tokenizer is None else {"tokenizer": start.tokenizer}),
-            }
+            entry = _entry(plan, run, start, task, data, chosen, begins=begins, seed=seed)
+            key = entry["fingerprint"]
+            plan.finetunings[key] = entry
             run["finetunings"][f"{place}/seed{seed}"] = key
             choices.setdefault(name if begins == "pretrained" else f"{name}/random-weights", []).append(key)
     for place, finetunings in choices.items():
-        entry = {"keep": settings["keep"], "finetunings": finetunings}
-        run["kept"][place] = fingerprint(entry)
-        plan.kept[run["kept"][place]] = {"fingerprint": run["kept"][place], **entry}
+        choice = {"keep": settings["keep"], "finetunings": finetunings}
+        run["kept"][place] = fingerprint(choice)
+        plan.kept[run["kept"][place]] = {"fingerprint": run["kept"][place], **choice}
+
+
+def _check_settings(plan: Plan, where: str, start: Start, task: str, settings: Json) -> None:
+    if start.network is not None:
+        check_length(start.network, settings["max_sequence_length"], f"{where}.max_sequence_length")
+    if "max_query_length" in settings and settings["max_query_length"] + 4 > settings["max_sequence_length"]:
+        raise BertlineError(
+            f"{where}.max_query_length: given {settings['max_query_length']}, which leaves no room for a context in "
+            f"max_sequence_length {settings['max_sequence_length']}; lower the first or raise the second"
+        )
+    allowed = definition(plan.schema, settings_of_task(task))
+    filled_in = fill_defaults(settings, allowed, plan.schema)
+    check_used(strip_defaults(settings, allowed, plan.schema), filled_in, allowed, where)
+    if problem := missing_base_batch_size(filled_in):
+        raise BertlineError(f"{where}.{problem}")
+
+
+def _starts(name: str, settings: Json) -> Iterator[tuple[str, str, Json]]:
+    """Yield a name, what training begins from and its settings, for each point of the grid and each random start."""
+    common = {key: value for key, value in settings.items() if key not in PLANNED_SETTINGS}
+    for place, point in grid_points(settings.get("grid", {})):
+        yield f"{name}{place}", "pretrained", common | point
+    for rate in settings["random_weights"]:
+        yield f"{name}/random-weights-{rate:g}", "random", common | {"learning_rate": rate}
+
+
+def _entry(
+    plan: Plan, run: Json, start: Start, task: str, data: TaskData, chosen: Json, *, begins: str, seed: int
+) -> Json:
+    """Return the recipe of a fine-tuning with the settings `chosen`."""
+    allowed, pretrained = definition(plan.schema, settings_of_task(task)), begins == "pretrained"
+    identifying = {
+        "task": task,
+        "seed": seed,
+        "settings": strip_defaults(chosen, allowed, plan.schema),
+        "initial_weights": without_directory(start.initial) if pretrained else start.random,
+        "data": data.content,
+        "versions": stage_versions("finetuning"),
+    }
+    filled_in = fill_defaults(chosen, allowed, plan.schema)
+    return {
+        "fingerprint": fingerprint(identifying),
+        "task": task,
+        "seed": seed,
+        "start": begins,
+        "description": run["config"]["description"],  # for the model's card; not in the fingerprint
+        "dataset": run["dataset"],
+        "model": start.model,
+        "settings": {name: value for name, value in filled_in.items() if name not in PLANNED_SETTINGS},
+        "initial_weights": start.initial if pretrained else None,
+        "data": data.files,
+        **({} if data.table is None else {"table": data.table}),
+        **({} if start.tokenizer is None else {"tokenizer": start.tokenizer}),
+    }
 
 
 def tasks_of(finetune: Json) -> Iterator[tuple[str, Json]]:
