@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import BinaryIO
@@ -75,16 +75,49 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
     Raises BertlineError for a file that is missing, damaged, truncated, not in the encoding (with the offset of the
     first wrong byte) or too large when unpacked, or that has a member or a row that cannot be read.
     """
-    files, settings = corpus["parts"][part], corpus["settings"]
-    encoding, separator, columns = settings.get("encoding", "utf-8"), settings.get("separator"), columns_of(settings)
-    is_leipzig = settings.get("format") == "leipzig"
-    wanted = "a -sentences.txt" if is_leipzig else "a .txt or .html, or one of them compressed"
-    check_encoding(encoding)
-    skipped: Counter[str] = Counter()
-    chosen: Counter[str] = Counter()
-    look_split = 0
+    files, reader = corpus["parts"][part], _Reader(corpus["settings"], converter)
+    check_encoding(reader.encoding)
+    for file in progress(files, description=converter.source, unit="files", total=len(files), shown=len(files) > 1):
+        with as_damage_error(file):
+            yield from reader.documents(file)
+    if reader.skipped:
+        logger.info("members of archives that are not read: %s", dict(reader.skipped))
+    counts.update(files=len(files), members_skipped=dict(reader.skipped), look_split=reader.look_split)
+    if not isinstance(reader.encoding, str):
+        counts["encodings"] = {one: reader.chosen[one] for one in reader.encoding}
 
-    def texts_of(file: str, allowance: Allowance) -> Iterator[tuple[str, Origin, BinaryIO]]:
+
+class _Reader:
+    """Reader of files by a corpus's settings; counts members of archives, encodings, and texts that look split."""
+
+    def __init__(self, settings: Json, converter: Converter) -> None:
+        self.encoding = settings.get("encoding", "utf-8")
+        self.skipped: Counter[str] = Counter()
+        self.chosen: Counter[str] = Counter()
+        self.look_split = 0
+        self._converter, self._separator, self._columns = converter, settings.get("separator"), columns_of(settings)
+        self._is_leipzig = settings.get("format") == "leipzig"
+        self._unpack_ratio = settings.get("unpack_ratio", 1.0)  # books of Gutenberg are not packed
+
+    def documents(self, file: str) -> Iterator[Document | Dropped]:
+        """Yield the documents of a table, an archive or a text."""
+        check_markup(Path(file))
+        allowance = Allowance(Path(file), self._unpack_ratio)
+        if is_table(Path(file)):
+            yield from self._of_table(file, allowance)
+            return
+        for where, origin, stream in self._texts_of(file, allowance):
+            with as_damage_error(where):
+                of_text = self._of_page if is_web_page(origin.id) else self._of_text
+                yield from of_text(where, origin, stream)
+
+    def _of_table(self, file: str, allowance: Allowance) -> Iterator[Document | Dropped]:
+        for number, row in enumerate(rows(Path(file), self._columns, self.encoding, allowance, self.chosen)):
+            where, row_id = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"
+            text, origin = text_and_origin(row, self._columns, where=where, default_id=row_id)
+            yield from self._converter.documents(lines_of(text), origin)
+
+    def _texts_of(self, file: str, allowance: Allowance) -> Iterator[tuple[str, Origin, BinaryIO]]:
         """Yield each text of a file that is not a table: its name in errors, its origin, its bytes."""
         path, name = Path(file), name_of(file)
         if not path.name.endswith(ARCHIVES):
@@ -92,57 +125,41 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
                 yield file, Origin(name, _title(name)), stream
             return
         any_text = False
-        for member, stream in members(path, allowance, skipped, is_sentences if is_leipzig else is_text):
+        for member, stream in members(path, allowance, self.skipped, is_sentences if self._is_leipzig else is_text):
             any_text = True
             yield f"{file}, member '{member}',", Origin(f"{name}!{member}", _title(member)), stream
         if not any_text:
+            wanted = "a -sentences.txt" if self._is_leipzig else "a .txt or .html, or one of them compressed"
             raise BertlineError(f"{file} has no member that is {wanted}; name another file")
 
-    def records_of(file: str) -> Iterator[Document | Dropped]:
-        nonlocal look_split
-        check_markup(Path(file))
-        # Books of Gutenberg are not packed.
-        allowance = Allowance(Path(file), settings.get("unpack_ratio", 1.0))
-        if is_table(Path(file)):
-            for number, row in enumerate(rows(Path(file), columns, encoding, allowance, chosen)):
-                where, row_id = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"
-                text, origin = text_and_origin(row, columns, where=where, default_id=row_id)
-                yield from converter.documents(lines_of(text), origin)
+    def _of_page(self, where: str, origin: Origin, stream: BinaryIO) -> Iterator[Document | Dropped]:
+        page = read_web_page(stream, self.encoding)
+        if isinstance(page, Dropped):
+            yield page
             return
-        for where, origin, stream in texts_of(file, allowance):
-            with as_damage_error(where):
-                if is_web_page(origin.id):
-                    page = read_web_page(stream, encoding)
-                    if isinstance(page, Dropped):
-                        yield page
-                    else:
-                        lines_of_page = lines_of(page.text.replace("\n", "\n\n"))
-                        yield from converter.documents(lines_of_page, origin._replace(title=page.title or origin.title))
-                    continue
-                lines = decoded_lines(stream, where, encoding, chosen=chosen)
-                if is_leipzig:
-                    numbered = enumerate(_leipzig_sentences(lines, where))
-                    for number, group in groupby(numbered, key=lambda pair: pair[0] // SENTENCES_OF_A_DOCUMENT):
-                        document = origin._replace(id=f"{origin.id}#{number}")
-                        yield from converter.documents((sentence for _, sentence in group), document)
-                    continue
-                if separator is None and not converter.lines_are_sentences:
-                    first = _beginning(lines)
-                    look_split += looks_split(first)
-                    yield from converter.documents(chain(first, lines), origin)
-                    continue
-                texts = divide_at_empty_lines(lines) if separator is None else divide(lines, separator)
-                for number, text_lines in enumerate(texts):
-                    yield from converter.documents(text_lines, origin._replace(id=f"{origin.id}#{number}"))
+        lines = lines_of(page.text.replace("\n", "\n\n"))
+        yield from self._converter.documents(lines, origin._replace(title=page.title or origin.title))
 
-    for file in progress(files, description=converter.source, unit="files", total=len(files), shown=len(files) > 1):
-        with as_damage_error(file):
-            yield from records_of(file)
-    if skipped:
-        logger.info("members of archives that are not read: %s", dict(skipped))
-    counts.update(files=len(files), members_skipped=dict(skipped), look_split=look_split)
-    if not isinstance(encoding, str):
-        counts["encodings"] = {one: chosen[one] for one in encoding}
+    def _of_text(self, where: str, origin: Origin, stream: BinaryIO) -> Iterator[Document | Dropped]:
+        lines = decoded_lines(stream, where, self.encoding, chosen=self.chosen)
+        if not (self._is_leipzig or self._separator is not None or self._converter.lines_are_sentences):
+            first = _beginning(lines)
+            self.look_split += looks_split(first)
+            yield from self._converter.documents(chain(first, lines), origin)
+            return
+        for number, text in enumerate(self._divided(lines, where)):
+            yield from self._converter.documents(text, origin._replace(id=f"{origin.id}#{number}"))
+
+    def _divided(self, lines: Iterator[str], where: str) -> Iterator[Iterable[str]]:
+        """Yield the lines of each document of a text with several."""
+        if self._is_leipzig:
+            numbered = enumerate(_leipzig_sentences(lines, where))
+            for _, group in groupby(numbered, key=lambda pair: pair[0] // SENTENCES_OF_A_DOCUMENT):
+                yield (sentence for _, sentence in group)
+        elif self._separator is None:
+            yield from divide_at_empty_lines(lines)
+        else:
+            yield from divide(lines, self._separator)
 
 
 def _beginning(lines: Iterator[str]) -> list[str]:
