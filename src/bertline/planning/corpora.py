@@ -42,31 +42,38 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], d
     kind = corpus["source"]
     semantic = strip_defaults(corpus, definition(schema, kind), schema)
     semantic.pop("licence", None)  # it changes no document
-    resolved: Json = {"name": name, "settings": corpus}
     if kind == "wikimedia":
+        _check_wikimedia(corpus, semantic, name)
+    _check_stop_words(corpus, semantic, name)
+    _check_sentences(corpus, name)
+    resolved: Json = {"name": name, "settings": corpus, **_text_of(config, name, semantic, problems, downloads)}
+    if corpus["punkt"] != "trained":
+        folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
+        semantic["punkt"] = sorted(digests(folder).values())
+    stages = ["documents", "sentences", *(["extraction"] if corpus.get("extractor") == "bertline" else [])]
+    key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
+    resolved["key"] = f"{name}-{key[:8]}"
+    return resolved
+
+
+def _text_of(config: Json, name: str, semantic: Json, problems: list[str], downloads: dict[str, Json]) -> Json:
+    """Return what names a corpus's text in its recipe: its parts, a dump, or the listing of a dump's files.
+
+    Args:
+        semantic: the settings that identify the corpus; digests of files replace their paths and addresses.
+    """
+    corpus = config["corpora"][name]
+    if corpus["source"] == "wikimedia":
         if "paths" in corpus:
-            semantic["paths"], resolved["listing"] = _dump_files(name, corpus, problems)
+            semantic["paths"], listing = _dump_files(name, corpus, problems)
             semantic.pop("language", None)  # only cards show it
-        else:
-            _check_contact(config, name, problems)
-            resolved["wiki"] = f"{corpus['language']}wiki"
-        for setting, needed in (("dump", False), ("salvage", True), ("unpack_ratio", True)):
-            if setting in semantic and needed != ("paths" in corpus):
-                raise BertlineError(
-                    f"configuration: corpora.{name}.{setting}: given '{corpus[setting]}', but "
-                    + ("it is for files named by paths" if needed else "paths name the files")
-                    + "; leave one of the two out"
-                )
-        for setting in ("list_items", "tables", "templates"):
-            if setting in semantic and corpus["extractor"] != "bertline":
-                raise BertlineError(
-                    f"configuration: corpora.{name}.{setting}: given '{corpus[setting]}', but wikiextractor keeps no "
-                    f"{setting.replace('_', ' ')}; leave one of the two out"
-                )
-    elif kind == "gutenberg":
+            return {"listing": listing}
+        _check_contact(config, name, problems)
+        return {"wiki": f"{corpus['language']}wiki"}
+    if corpus["source"] == "gutenberg":
         _check_contact(config, name, problems, "gutenberg_mirrors")
-        resolved["parts"] = _gutenberg_parts(name, corpus, semantic, problems, downloads)
-    elif "urls" in corpus:
+        return {"parts": _gutenberg_parts(name, corpus, semantic, problems, downloads)}
+    if "urls" in corpus:
         if "paths" in corpus:
             raise BertlineError(
                 f"configuration: corpora.{name}.urls: given with paths; leave one of the two out, or make two corpora"
@@ -75,15 +82,34 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], d
         located = [
             paths.TEXT_FILE.format(sha256=digest, file=f"./{file}") for file, digest in semantic["paths"].items()
         ]
-        resolved["parts"] = _numbered(located, FILES_PER_PART)
-    elif "paths" not in corpus:
-        resolved["parts"] = {f"part-{index:05d}": [] for index in range(corpus["parts"])}
-    else:
-        files = _named_files(problems, f"corpora.{name}.paths", corpus["paths"])
-        of_paths = digests(list(files.values()))
-        semantic["paths"] = {file: of_paths[str(path)] for file, path in files.items()}
-        resolved["parts"] = {f"part-{index:05d}": part for index, part in enumerate(_group(files))}
-    _check_stop_words(config["corpora"][name], semantic, name)
+        return {"parts": _numbered(located, FILES_PER_PART)}
+    if "paths" not in corpus:
+        return {"parts": {f"part-{index:05d}": [] for index in range(corpus["parts"])}}
+    files = _named_files(problems, f"corpora.{name}.paths", corpus["paths"])
+    of_paths = digests(list(files.values()))
+    semantic["paths"] = {file: of_paths[str(path)] for file, path in files.items()}
+    return {"parts": {f"part-{index:05d}": part for index, part in enumerate(_group(files))}}
+
+
+def _check_wikimedia(corpus: Json, semantic: Json, name: str) -> None:
+    """Raise BertlineError for settings that the files, or the extractor, of a dump do not use."""
+    for setting, needed in (("dump", False), ("salvage", True), ("unpack_ratio", True)):
+        if setting in semantic and needed != ("paths" in corpus):
+            raise BertlineError(
+                f"configuration: corpora.{name}.{setting}: given '{corpus[setting]}', but "
+                + ("it is for files named by paths" if needed else "paths name the files")
+                + "; leave one of the two out"
+            )
+    for setting in ("list_items", "tables", "templates"):
+        if setting in semantic and corpus["extractor"] != "bertline":
+            raise BertlineError(
+                f"configuration: corpora.{name}.{setting}: given '{corpus[setting]}', but wikiextractor keeps no "
+                f"{setting.replace('_', ' ')}; leave one of the two out"
+            )
+
+
+def _check_sentences(corpus: Json, name: str) -> None:
+    """Raise BertlineError for settings of sentence splitters that contradict each other."""
     if corpus.get("format") == "leipzig" and corpus["sentences"] != "lines":
         raise BertlineError(
             f"configuration: corpora.{name}.sentences: given '{corpus['sentences']}', but the Leipzig corpora have one "
@@ -100,13 +126,6 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], d
             + (f"is '{corpus['sentence_language']}'" if "sentence_language" in corpus else "is missing")
             + "; give both `sentences: sentencex` and a language, or neither"
         )
-    if corpus["punkt"] != "trained":
-        folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
-        semantic["punkt"] = sorted(digests(folder).values())
-    stages = ["documents", "sentences", *(["extraction"] if corpus.get("extractor") == "bertline" else [])]
-    key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
-    resolved["key"] = f"{name}-{key[:8]}"
-    return resolved
 
 
 def _check_stop_words(corpus: Json, semantic: Json, name: str) -> None:
