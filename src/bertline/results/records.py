@@ -221,11 +221,13 @@ def record_in(folder: Path) -> Path | None:
 
 def records_in(given: Sequence[Path | str]) -> list[Path]:
     """Return the records among the `given` paths: files, or folders of runs such as results/runs."""
-    return [
-        record
-        for path in map(Path, given)
-        for record in (filter(None, map(record_in, sorted(path.glob("*")))) if path.is_dir() else [path])
-    ]
+    found: list[Path] = []
+    for path in map(Path, given):
+        if path.is_dir() and path.suffix != ".json":  # not a folder in the place of a record
+            found += filter(None, map(record_in, sorted(path.glob("*"))))
+        else:
+            found.append(path)
+    return found
 
 
 def read_record(path: Path | str) -> Record:
