@@ -44,7 +44,7 @@ OUTPUT := $(if $(filter default file,$(origin OUTPUT)),$(OUTPUT),$(value OUTPUT)
 DATA := CONFIG SET PROFILE SITE PYTHON PORT TESTS TIMES SEED TEXT OUTPUT TIME LANGUAGE ENCODING COLUMN TABLE GPUS RUN REPO TASK \
 	RUNS FROM TO PROCESSES OPTIONS FOLLOW DATASET SQUAD VOCABULARY TEXTS MSMARCO TREEBANKS NVIDIA TORCH_OPTIONS TORCH_LOCK ENGINE TARGET \
 	BUILD_OPTIONS BERTLINE_TEST_DATA FORCE DELETE PUBLIC PUSH NAMES
-# Others with an underscore are for programs, such as MLFLOW_TRACKING_URI, and so are these.
+# Not checked: names with an underscore, which are for other programs (MLFLOW_TRACKING_URI), and those listed here.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command%,$(origin $(name))),$(if $(findstring _,$(name)),,$(name))))
 UNKNOWN := $(filter-out $(DATA) VERBOSE VENV CC CXX HOME PATH SHELL,$(GIVEN))
 $(if $(UNKNOWN),$(error error: $(firstword $(UNKNOWN)) is not a variable of this Makefile; these are: $(DATA)))

@@ -8,7 +8,6 @@ one. Seconds of PyTorch are the processor time of that process. The others are m
 GPU of Triton's processes; they do not depend on the number of layers.
 """
 
-import json
 import multiprocessing
 import os
 import tempfile
@@ -62,7 +61,7 @@ def main(*, models: tuple[str, ...] = ("bert-base", "bert-large", "modern-base")
         tokens: of a micro-batch, in rows of 128.
     """
     spawn = multiprocessing.get_context("spawn")
-    rows, shares = [], {}
+    rows = []
     for model in models:
         found = []
         for by_layer in (False, True):
@@ -73,12 +72,10 @@ def main(*, models: tuple[str, ...] = ("bert-base", "bert-large", "modern-base")
                 found.append(process.submit(start_of, model, tokens, by_layer, cache).result())
         (whole, whole_own), (layers, layers_own) = found
         rows.append([model, whole, whole_own, layers, layers_own, layers / whole, layers_own / whole_own])
-        shares[model] = round(layers_own / whole_own, 3)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     print(describe_machine(device, 1))
     headers = ["network", "whole, s", "of PyTorch", "by layer, s", "of PyTorch", "share", "of PyTorch"]
     print(tabulate(rows, headers=headers, floatfmt=("", ".1f", ".1f", ".1f", ".1f", ".2f", ".2f")))
-    print(json.dumps(shares))
 
 
 if __name__ == "__main__":

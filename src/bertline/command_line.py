@@ -24,6 +24,7 @@ def _read_recipe(_: Any, path: tuple[Token, ...]) -> Recipe:
 
 Parameter(converter=_read_recipe, n_tokens=1, accepts_keys=False)(Recipe)
 
+INTERRUPTED = 141  # exit status of a command whose reader ended before its work: 128 + SIGPIPE
 Settings = Annotated[Sequence[str], Parameter(name="--set")]  # replaced settings of a configuration, PATH=VALUE
 
 
@@ -53,28 +54,30 @@ def run_command(command: Callable[..., object], text: str | None) -> None:
 
     Errors are those of `one_line_errors`.
     """
-    with one_line_errors(), _ending_with_reader():
+    with one_line_errors():
         try:
-            result = command_line(command, text)()
+            with _ending_with_reader(INTERRUPTED):
+                result = command_line(command, text)()
         except CycloptsError as error:
             raise BertlineError(f"{' '.join(str(error).split())} See --help.") from None
-        if isinstance(result, str):
-            print(result, flush=True)
+        with _ending_with_reader(0):
+            if isinstance(result, str):
+                print(result)
+            sys.stdout.flush()
 
 
 @contextmanager
-def _ending_with_reader() -> Iterator[None]:
-    """End in silence if the reader of stdout has ended, such as `head`."""
+def _ending_with_reader(status: int) -> Iterator[None]:
+    """Exit with `status`, in silence, if the reader of stdout has ended, such as `head`."""
     try:
         yield
-        sys.stdout.flush()
     except BrokenPipeError:
         poll = select.poll()
         poll.register(sys.stdout)
         if not any(event & select.POLLERR for _, event in poll.poll(0)):  # another pipe, or a connection
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed once more at exit
-        sys.exit()
+        sys.exit(status)
 
 
 def limit_threads(threads: int | None) -> None:

@@ -174,13 +174,16 @@ def test_a_path_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert str(caught.value) == f"error: {tmp_path}/file: File exists; name another path, or allow it"
 
 
-def test_a_command_whose_reader_ends_says_nothing() -> None:
-    """As in `make status | head`."""
-    program = "from bertline.command_line import run_command\nrun_command(lambda: 100_000 * 'a line\\n', '')"
+@pytest.mark.parametrize(
+    ("command", "status"), [("lambda: 100_000 * 'a line\\n'", 0), ("lambda: print(100_000 * 'a line\\n')", 141)]
+)
+def test_a_command_whose_reader_ends_says_nothing(command: str, status: int) -> None:
+    """As in `make status | head`. One that may have had more to do has not succeeded."""
+    program = f"from bertline.command_line import run_command\nrun_command({command}, '')"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"a line\n"
         process.stdout.close()
         assert process.stderr is not None
         assert process.stderr.read() == b""
-    assert process.returncode == 0
+    assert process.returncode == status

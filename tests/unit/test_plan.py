@@ -872,6 +872,14 @@ def test_a_custom_table_is_identified_by_its_description_and_its_content() -> No
     assert planned(table).keys() != before
 
 
+def test_equal_labels_are_one_line_when_planned() -> None:
+    table = {"kind": "classification", "train": "a", "dev": "b", "texts": ["t"], "label": "l", "labels": [1, "1"]}
+    with pytest.raises(
+        BertlineError, match=r"^configuration: evaluation\.tables\.mine\.labels: given '1' more than once"
+    ):
+        plan_of(with_tasks({"tables": {"mine": table}}, {"tables": {"mine": {}}}))
+
+
 @pytest.mark.parametrize(
     ("dev", "label", "line"),
     [
@@ -1123,4 +1131,6 @@ def test_a_changed_file_is_no_changed_setting() -> None:
     assert changes(plan_of(CONFIG)) == []  # there is no record yet
     write_record_and_card(plan_of(CONFIG))
     Path("books/one.txt").write_text("Another book.")
-    assert changes(plan_of(CONFIG)) == [["runs.first", "an input file, or the version of a stage", ""]]
+    assert changes(plan_of(CONFIG)) == [
+        ["runs.first: evaluation data, another input file, or the version of a stage", "", ""]
+    ]

@@ -12,8 +12,9 @@ from synthetic_runs import write, write_run
 
 from bertline.console import BertlineError
 from bertline.reporting.choice import report_of
+from bertline.reporting.hub import find_publication
 from bertline.reporting.terminal import summary
-from bertline.results.records import read_record, records_in
+from bertline.results.records import is_current, read_record, records_in
 
 SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "report.py"
 
@@ -60,6 +61,10 @@ def test_a_run_of_whose_last_recipe_only_a_part_was_made_is_shown_by_the_record_
     assert [record.parent.name for record in records_in(["results/runs"])] == ["demo", "demo-short", "wiki"]
     assert "<h1>demo, wiki</h1>" in Path(report_of("demo,wiki")).read_text()
     assert summary([Path("results/runs")]).startswith("demo\n")
+    with pytest.raises(BertlineError, match=r"record\.json does not exist"):  # its links are those of the new one
+        find_publication("demo")
+    assert not is_current(read_record(link))
+    assert is_current(read_record(Path("results/runs/wiki/record.json")))
 
 
 @pytest.mark.parametrize(
@@ -90,3 +95,10 @@ def test_a_project_without_runs_is_one_line(tmp_path: Path, monkeypatch: pytest.
         report_of()
     with pytest.raises(BertlineError, match=r"^results/runs contains no run demo; run snakemake first$"):
         report_of("demo")
+
+
+def test_scores_without_a_run_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("results/runs").mkdir(parents=True)
+    with pytest.raises(BertlineError, match="contains no run yet; run snakemake first"):
+        summary([Path("results/runs")])

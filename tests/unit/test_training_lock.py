@@ -91,8 +91,26 @@ def test_a_living_owner_keeps_the_lock_when_the_clock_is_set(tmp_path, monkeypat
 
 def test_a_process_number_used_again_does_not_keep_the_lock(tmp_path):
     assert TrainingLock(tmp_path).try_acquire() is None
-    forge(tmp_path, process_started=1.0)
+    forge(tmp_path, process_started="another boot 1")
     assert TrainingLock(tmp_path).try_acquire() is None
+
+
+def test_a_lock_in_the_form_of_an_earlier_version_lives_by_its_heartbeat(tmp_path):
+    assert TrainingLock(tmp_path).try_acquire() is None
+    forge(tmp_path, process_started=1.0)
+    assert TrainingLock(tmp_path).try_acquire() == f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def test_a_process_of_another_user_that_proc_hides_keeps_the_lock(tmp_path, monkeypatch):
+    """Mounted with hidepid=2, /proc has only one's own processes; a signal to another's is not permitted."""
+    assert TrainingLock(tmp_path).try_acquire() is None
+
+    def refuse(pid, number):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    forge(tmp_path, pid=2**22 + 1)  # above the highest number of Linux
+    monkeypatch.setattr(os, "kill", refuse)
+    assert "process 4194305 on" in TrainingLock(tmp_path).try_acquire()
 
 
 def test_the_lock_of_an_owner_on_another_host_is_taken_over_when_its_heartbeat_stops(tmp_path, monkeypatch):

@@ -69,19 +69,17 @@ def print_warnings_of_datasets():
 
 
 def print_results():
-    """Print the scores of all runs if the report of them was asked for, and what is where."""
+    """Print the scores of all runs if the report of them was requested, and the paths of models and report."""
     page, requested = targets.report_page(plan), workflow.dag.targetjobs
-    if Path(page).exists() and any(
-        page in job.input or page in job.output for job in requested
-    ):
+    if not any(page in job.input or page in job.output for job in requested):
+        return
+    latest = Path(paths.REPORT.format(fingerprint="latest"), "index.html")
+    # At the end of the process, nothing may be raised.
+    try:
         write_links(plan, existing_only=True)
-        latest = Path(paths.REPORT.format(fingerprint="latest"), "index.html")
-        try:
-            print(summary(targets.of_runs(paths.RECORD, plan.runs), report=latest))
-        except (
-            BertlineError
-        ) as error:  # at the end of the process, nothing else may be raised
-            print(f"error: {error}", file=sys.stderr)
+        print(summary(targets.of_runs(paths.RECORD, plan.runs), report=latest))
+    except (BertlineError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
 
 
 def print_missing_inputs():
@@ -141,16 +139,15 @@ onsuccess:
         if not Path(file).exists()
     ]
     if absent:
-        atexit.unregister(print_results)
         sys.exit(
             f"error: {absent[0]} is still to be made; run the same command again"
         )
     print_warnings_of_datasets()
+    atexit.register(print_results)  # below Snakemake's own output
 
 
 # Repeats the reason of each failure below Snakemake's own output.
 onerror:
-    atexit.unregister(print_results)
     if DISPLAY:
         DISPLAY.stop()
     print_warnings_of_datasets()

@@ -61,9 +61,9 @@ def with_explained_lock(build_dag):
         if runs_jobs():
             if workflow.execution_settings.lock and workflow.persistence.locked:
                 sys.exit(f"error: {explain_lock()}")
-            atexit.register(
-                print_results
-            )  # a handler is not called if nothing is to be done
+            # No handler is called if nothing is to be done.
+            if not any(workflow.dag.needrun_jobs()):
+                atexit.register(print_results)
 
     return build
 

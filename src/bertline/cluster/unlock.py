@@ -23,7 +23,7 @@ def unlock(configfile: Sequence[str]) -> None:
 
 
 def explain_lock() -> str:
-    """Return why Snakemake cannot start: the line of an error for one whose files are locked."""
+    """Return the error message for a locked folder."""
     if (running := _running_snakemake()) is not None:
         return f"snakemake already runs in this folder, as process {running}; wait for it, or stop it first"
     return (

@@ -226,5 +226,5 @@ def predict(
         distributed.all_reduce(everything)  # each output is 0 on all ranks but one
         result = everything.cpu().numpy()
     if not np.isfinite(result).all():
-        raise BertlineError("the outputs of the network are not finite: its training diverged; lower the learning rate")
+        raise BertlineError("the outputs of the network are not finite; train it with a lower learning rate")
     return result

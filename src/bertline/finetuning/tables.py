@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,15 @@ class Examples:
         """Yield the texts of each example with the name of its class, or its number."""
         for texts, target in zip(self.texts, self.targets.tolist(), strict=True):
             yield (*texts, task.labels[target] if task.labels else target)
+
+
+def labels_of(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the labels that a table's settings list, as text; () without any. Raises BertlineError for equal ones."""
+    labels = tuple(map(str, table.get("labels", ())))
+    for label in labels:
+        if labels.count(label) > 1:
+            raise BertlineError(f"labels: given '{label}' more than once, as a number and as text; leave one")
+    return labels
 
 
 def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) -> Examples:

@@ -21,8 +21,7 @@ from bertline.files import write_text
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
-from bertline.finetuning.tables import read_lines
-from bertline.finetuning.text_task import labels_of
+from bertline.finetuning.tables import labels_of, read_lines
 from bertline.tasks.task import LABELLED_SETS
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize, truncate_pair
 from bertline.finetuning.submissions import write_predictions, write_submission_file
-from bertline.finetuning.tables import Examples, read_examples, read_labels
+from bertline.finetuning.tables import Examples, labels_of, read_examples, read_labels
 from bertline.tasks.task import LABELLED_SETS, METRICS_OF_CLASSES, METRICS_OF_NUMBERS, TextTask
 
 logger = logging.getLogger(__name__)
@@ -106,15 +106,6 @@ def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
         if metric not in allowed:
             raise BertlineError(f"metrics: given '{metric}', allowed for {table['kind']} are {', '.join(allowed)}")
     return TextTask(title="", texts=tuple(table["texts"]), label=table["label"], labels=labels, metrics=metrics)
-
-
-def labels_of(table: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the labels that a table's settings list, as text; () without any. Raises BertlineError for equal ones."""
-    labels = tuple(map(str, table.get("labels", ())))
-    for label in labels:
-        if labels.count(label) > 1:
-            raise BertlineError(f"labels: given '{label}' more than once, as a number and as text; leave one")
-    return labels
 
 
 def _write_test(task: TextTask, name: str, folder: Path, outputs: np.ndarray) -> None:

@@ -14,7 +14,7 @@ from bertline.results.records import record_in
 from bertline.settings.configuration import definition, strip_defaults
 
 ABSENT = "-"
-UNKNOWN = "an input file, or the version of a stage"
+OTHERS = "evaluation data, another input file, or the version of a stage"
 
 
 def changes(plan: Plan) -> list[list[str]]:
@@ -32,7 +32,7 @@ def changes(plan: Plan) -> list[list[str]]:
                 *_differences(then["config"], now["config"], f"runs.{name}."),
                 *(_of_dataset(plan, then["dataset"], now["dataset"]) if then.get("dataset") and now["dataset"] else []),
             ]
-        rows += found or [[f"runs.{name}", UNKNOWN, ""]]
+        rows += found or [[f"runs.{name}: {OTHERS}", "", ""]]
     return rows
 
 

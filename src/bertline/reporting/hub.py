@@ -33,7 +33,7 @@ from bertline.files import one_line_damage, sha256_of_file
 from bertline.reporting.hub_check import compare_logits
 from bertline.reporting.model_card import card_of_finetuned
 from bertline.results import paths
-from bertline.results.records import Record, one_line_damage_of, read_record, record_in
+from bertline.results.records import Record, one_line_damage_of, read_record
 from bertline.training.checkpoints import valid_checkpoints
 from bertline.training.publishing import export_phase
 
@@ -70,9 +70,9 @@ def find_publication(run: str, task: str | None = None) -> Publication:
     Raises BertlineError if the run is not finished, or if a checkpoint is damaged.
     """
     folder = Path(paths.RUN.format(run=run))
-    record = record_in(folder) if run else None
-    if record is None:
-        raise BertlineError(f"{folder / paths.RUN_RECORD} does not exist; name a run of {folder.parent} with RUN=")
+    record = folder / paths.RUN_RECORD
+    if not run or not record.exists():
+        raise BertlineError(f"{record} does not exist; name a run of {folder.parent} with RUN=")
     if task:
         model = folder / task / "model"
         if not (model / paths.WEIGHTS).exists():

@@ -30,7 +30,7 @@ from bertline.reporting.scores import (
 )
 from bertline.results import describe, paths
 from bertline.results.curves import cost_of, curve, phase_facts
-from bertline.results.records import Phase, Record, chosen_on_dev, one_line_damage_of, read_record
+from bertline.results.records import Phase, Record, chosen_on_dev, is_current, one_line_damage_of, read_record
 
 ToText = Callable[..., str]
 Figure = dict[str, Any]  # its title, and its SVG as an element
@@ -172,9 +172,8 @@ class _Section:
         self.overlap = data.overlap_rows(run.dataset.card)
         self.dataset_words = describe.describe_dataset(run.dataset.card) if run.dataset.card else ""
         self.unfinished = _unfinished(run)
-        folder, current = paths.RUN.format(run=name), run.path.with_name(paths.RUN_RECORD)
-        is_current = not current.exists() or current.resolve() == run.path  # whose links are next to it
-        self.kept = [(kept, f"{folder}/{kept.name}/model" if is_current else str(kept.folder)) for kept in run.kept]
+        folder, linked = paths.RUN.format(run=name), is_current(run)
+        self.kept = [(kept, f"{folder}/{kept.name}/model" if linked else str(kept.folder)) for kept in run.kept]
         self.recipes = _recipes(run)
         self.environment = _environment(run)
         drawn: tuple[ToText, ToText] = figures.loss_curve, alternatives.of_loss_curve

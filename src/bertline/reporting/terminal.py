@@ -13,7 +13,7 @@ from bertline.reporting.scores import ScoreRow, score_rows, shown_baselines
 from bertline.results import paths
 from bertline.results.curves import phase_facts
 from bertline.results.describe import number, score_title, task_title
-from bertline.results.records import Record, one_line_damage_of, read_record, records_in
+from bertline.results.records import Record, is_current, one_line_damage_of, read_record, records_in
 
 
 def summary(records: list[Path], *, report: Path | None = None) -> str:
@@ -26,7 +26,10 @@ def summary(records: list[Path], *, report: Path | None = None) -> str:
         report: the report's index.html.
     """
     blocks, failures = [], []
-    for path in records_in(records):
+    found = records_in(records)
+    if not found:
+        raise BertlineError("results/runs contains no run yet; run snakemake first")
+    for path in found:
         try:
             run = read_record(path)
             with one_line_damage_of(run):
@@ -59,7 +62,7 @@ def _run_block(run: Record) -> str:
             "wider of the two ranges."
         )
     models = [
-        f"  {paths.RUN.format(run=run.name)}/{kept.name}/model"
+        f"  {paths.RUN.format(run=run.name)}/{kept.name}/model" if is_current(run) else f"  {kept.folder}"
         for kept in run.kept
         if kept.finetuning.start == "pretrained"
     ]

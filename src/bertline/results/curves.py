@@ -41,9 +41,9 @@ def places(phases: Sequence[Phase]) -> Iterator[tuple[Phase, Place, dict[str, fl
     """Yield every point of the phases' journals as (phase, place, metrics), in order."""
     before = Place(0, 0.0, 0.0, 0.0, 0)
     for phase in phases:
-        now, samples, tokens = before, 0.0, 0.0
+        now, samples, tokens, speed = before, 0.0, 0.0, 0.0
         for point in phase.journal:
-            speed = point.metrics.get("train/tokens_per_second", 0.0)
+            speed = point.metrics.get("train/tokens_per_second", speed)
             more_samples = point.metrics.get("train/samples", samples) - samples
             more_tokens = point.metrics.get("train/tokens", tokens) - tokens
             samples, tokens = samples + more_samples, tokens + more_tokens

@@ -209,14 +209,20 @@ def one_line_damage_of(record: Record) -> Iterator[None]:
 
 
 def record_in(folder: Path) -> Path | None:
-    """Return the record of a run's folder, or None: record.json, or the newest if that one is not made yet.
+    """Return the record in a run's folder, or None: record.json, or the newest one if that link is dangling.
 
-    It leads to the record of the last recipe, of which perhaps only a part was asked for.
+    The link leads to the record of the last recipe, which is not there if only a part of the run was made.
     """
     current = folder / paths.RUN_RECORD
     if current.exists():
         return current
     return max(folder.glob("record-*.json"), key=lambda record: record.stat().st_mtime, default=None)
+
+
+def is_current(record: Record) -> bool:
+    """Return whether the links in a run's folder lead to the results of this record."""
+    link = record.path.with_name(paths.RUN_RECORD)
+    return not link.is_symlink() or link.resolve() == record.path
 
 
 def records_in(given: Sequence[Path | str]) -> list[Path]:

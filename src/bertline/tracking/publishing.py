@@ -268,7 +268,7 @@ def _supersede_others(here: _Pass, entry: Entry) -> None:
     name, record = entry.identity_tags[RUN_TAG], entry.identity_tags[RECORD_TAG]
     others = [
         run
-        for run in search_runs(here.client, here.experiment_id, f"tags.`bertline.run` = '{name}'")
+        for run in search_runs(here.client, here.experiment_id, f"tags.`{RUN_TAG}` = '{name}'")
         if run.data.tags.get(RECORD_TAG, record) != record
     ]
     _supersede(here, others, record)

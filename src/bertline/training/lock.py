@@ -90,9 +90,12 @@ class TrainingLock:
                 self._path.unlink()
 
     def _lives(self, owner: dict[str, Any]) -> bool:
-        if owner.get("host") == socket.gethostname() and owner.get("pids_of", _pid_namespace()) == _pid_namespace():
-            with suppress(PermissionError):  # where /proc hides the processes of others, the heartbeat tells
-                return _start_of(owner["pid"]) == owner["process_started"]
+        here = socket.gethostname(), _pid_namespace()
+        started = owner["process_started"]
+        # An earlier version wrote a number, which depends on the clock.
+        if (owner["host"], owner.get("pids_of", here[1])) == here and isinstance(started, str):
+            with suppress(PermissionError):  # /proc hides the processes of others: the heartbeat decides
+                return _start_of(owner["pid"]) == started
         sign = (owner.get("token"), self._path.stat().st_mtime_ns)
         now = time.monotonic()
         if self._seen is None or self._seen[0] != sign:
@@ -112,7 +115,8 @@ class TrainingLock:
 def _start_of(pid: int) -> str | None:
     """Return when a process was started, which with its number identifies it; None if there is no such process.
 
-    From Linux's /proc, where it counts from the boot. That since 1970, as psutil returns it, moves with the clock.
+    Linux counts from the boot. The start time of psutil counts from 1970, and changes when the clock is set. Raises
+    PermissionError for a process of another user that /proc hides.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -120,8 +124,9 @@ def _start_of(pid: int) -> str | None:
     except (FileNotFoundError, ProcessLookupError):
         pass
     try:
+        os.kill(pid, 0)
         return str(psutil.Process(pid).create_time())
-    except psutil.NoSuchProcess:
+    except (ProcessLookupError, OverflowError, psutil.NoSuchProcess):
         return None
 
 

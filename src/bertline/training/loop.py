@@ -63,9 +63,10 @@ def train(
         bar_of_steps = progress_below_log(done=phase.progress.step, total=total, unit="step", shown=shown)
         with profiling as after_step, bar_of_steps as bar:
             while not phase.is_trained:
+                next_batch = phase.progress.next_batch
                 phase.train_one_step()
                 bar.update(phase.progress.step - bar.n)
-                if after_step is not None:
+                if after_step is not None and phase.progress.next_batch != next_batch:
                     after_step()
                 if phase.stop_wanted:
                     phase.save()

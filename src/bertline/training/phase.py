@@ -150,7 +150,6 @@ class Phase:
         self.verification.check()
         self.writer.check()
         if self.progress.unreported:
-            self.saved = (None, self.saved[1])  # the checkpoint of this step is written again, with the report
             self._report(checkpoint_wanted=True)
             return
         result = train_step(
@@ -185,7 +184,9 @@ class Phase:
             except Interrupted:
                 progress.unreported = self.stop_wanted = True
                 return
-        progress.unreported = False
+        if progress.unreported:
+            progress.unreported = False
+            self.saved = (None, self.saved[1])  # the checkpoint of this step is written again, with the report
         if last or progress.step == 1 or progress.step % options.log_every == 0:
             position = self.learner.accumulator.position_at(progress.next_batch)
             metrics |= self.meter.read()
