@@ -71,7 +71,8 @@ def print_warnings_of_datasets():
 def print_results():
     """Print the scores of all runs if the report of them was requested, and the paths of models and report."""
     page, requested = targets.report_page(plan), workflow.dag.targetjobs
-    if not any(page in job.input or page in job.output for job in requested):
+    requests = any(page in job.input or page in job.output for job in requested)
+    if not (requests and Path(page).exists()):
         return
     latest = Path(paths.REPORT.format(fingerprint="latest"), "index.html")
     # At the end of the process, nothing may be raised.
@@ -150,6 +151,7 @@ onsuccess:
 onerror:
     if DISPLAY:
         DISPLAY.stop()
+    write_links(plan, existing_only=True)  # to the report of what was made
     print_warnings_of_datasets()
     reasons = failures.read_reasons([Path(path) for path in log])
     # After Ctrl-C on a cluster, no job has failed.
