@@ -214,9 +214,9 @@ def record_in(folder: Path) -> Path | None:
     The link leads to the record of the last recipe, which is not there if only a part of the run was made.
     """
     current = folder / paths.RUN_RECORD
-    if current.exists():
-        return current
-    return max(folder.glob("record-*.json"), key=lambda record: record.stat().st_mtime, default=None)
+    if current.is_symlink() and not current.exists():
+        return max(folder.glob("record-*.json"), key=lambda record: record.stat().st_mtime, default=None)
+    return current if current.exists() else None
 
 
 def is_current(record: Record) -> bool:
