@@ -28,11 +28,13 @@ ROOMS = sorted(
 def forbidden(room: str) -> set[str]:
     """What a room (a package of bertline, or one of its modules) may not import."""
     names = {"bertline.cluster"}
+    if room != "proposal":
+        names.add("bertline.proposal")
     if room in ("settings", "tasks", "results"):
         names |= {f"bertline.{other}" for other in (*STAGES, "planning", "tracking")}
     if room in ("settings", "tasks"):
         names.add("bertline.results")
-    if room == "planning":
+    if room in ("planning", "proposal"):
         names |= {"bertline.reporting", "bertline.tracking", "snakemake", "mlflow"}
     if room in STAGES:
         names |= {f"bertline.{later}" for later in STAGES[STAGES.index(room) + 1 :]}

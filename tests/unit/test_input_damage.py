@@ -31,9 +31,9 @@ from bertline.finetuning.prediction import load_finetuned
 from bertline.finetuning.prediction_files import predict_files
 from bertline.finetuning.ranking.lists import read_candidates, read_judgements, read_triples
 from bertline.finetuning.ranking.texts import read_texts
-from bertline.planning.own_files import corpora_of, find_shape
-from bertline.planning.own_table import describe_table
 from bertline.planning.resolve import plan_of_files
+from bertline.proposal.corpora import corpora_of, find_shape
+from bertline.proposal.table import describe_table
 from bertline.settings.overrides import read_configuration
 from bertline.settings.site import read_site
 

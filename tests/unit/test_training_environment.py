@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
 from bertline.files import CHECKOUT
+from bertline.training.distributed import process_group
 from bertline.training.environment import set_environment
 
 GROWING = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
@@ -58,3 +62,15 @@ def test_a_trainer_lets_the_segments_of_a_gpu_grow(script):
     command = [sys.executable, "-c", AT_IMPORT_OF_TORCH, f"workflow/scripts/{script}.py", *files]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
     assert done.stdout == "expandable_segments:True\n"
+
+
+def test_a_trainer_reports_that_its_pytorch_cannot_use_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = process_group.Group(0, 1, torch.device("cpu"))
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(process_group, "NVIDIA_DRIVER", tmp_path / "absent")
+    assert process_group.describe(group) == "one process on CPUs"
+    monkeypatch.setattr(process_group, "NVIDIA_DRIVER", tmp_path)
+    assert re.search(
+        "this machine has a GPU, but PyTorch .* is a build for CPUs: .* without TORCH_OPTIONS",
+        process_group.describe(group),
+    )

@@ -11,11 +11,11 @@ from bertline.command_line import run_command
 from bertline.console import BertlineError
 from bertline.files import Json, write_text
 from bertline.planning.estimate import record_speed
-from bertline.planning.machine import this_machine
-from bertline.planning.new_configuration import make_configuration
-from bertline.planning.proposal import Network, micro_batch_for, precision_for, processes_for, seconds_of
-from bertline.planning.proposal_file import network_of, phase_settings
 from bertline.planning.trials import run_trial
+from bertline.proposal.configuration_file import network_of, phase_settings
+from bertline.proposal.machine import this_machine
+from bertline.proposal.new_configuration import make_configuration
+from bertline.proposal.sizes import Network, micro_batch_for, precision_for, processes_for, seconds_of
 
 
 def new_configuration(

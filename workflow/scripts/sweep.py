@@ -21,10 +21,10 @@ from bertline.command_line import Settings, run_command
 from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.fingerprint import fingerprint
-from bertline.planning.machine import this_machine
 from bertline.planning.resolve import plan_of_files
 from bertline.planning.sweep import by_micro_batch, by_processes, name_of_only_run, recipe_of, sizes
 from bertline.planning.trials import run_trial
+from bertline.proposal.machine import this_machine
 from bertline.reporting.sweep import table_of_micro_batches, table_of_scaling, write_sweep
 from bertline.results import paths
 from bertline.tracking.store import default_tracking_uri

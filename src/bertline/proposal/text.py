@@ -27,8 +27,8 @@ from bertline.corpus.language import language_identifier
 from bertline.corpus.plain_text import Converter
 from bertline.corpus.sources import reader_of
 from bertline.files import Json, Recipe
-from bertline.planning.own_encoding import advice_on_encoding, encoding_of, is_in_one_encoding, parse_encodings
-from bertline.planning.own_files import Corpus, corpora_of, find_shape, spread
+from bertline.proposal.corpora import Corpus, corpora_of, find_shape, spread
+from bertline.proposal.encodings import advice_on_encoding, encoding_of, is_in_one_encoding, parse_encodings
 from bertline.settings.configuration import definition, fill_defaults
 
 # What is read at most, in all.

@@ -7,9 +7,9 @@ import shlex
 from typing import Any
 
 from bertline.files import Json
-from bertline.planning.machine import Machine
-from bertline.planning.own_text import OwnText
-from bertline.planning.proposal import EPOCHS, MASKED, REFERENCE, TOKENS_PER_PARAMETER, Network, Proposal
+from bertline.proposal.machine import Machine
+from bertline.proposal.sizes import EPOCHS, MASKED, REFERENCE, TOKENS_PER_PARAMETER, Network, Proposal
+from bertline.proposal.text import OwnText
 from bertline.results.describe import counted
 
 # Languages that are written without spaces between words, or without marks at the ends of sentences.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bertline.console import BertlineError
-from bertline.planning.machine import Machine
+from bertline.proposal.machine import Machine
 
 TOKENS_PER_PARAMETER = 20
 EPOCHS = 40

@@ -13,12 +13,18 @@ from typing import NamedTuple
 from bertline.console import BertlineError
 from bertline.encoding.measure import characters_per_token
 from bertline.files import SCHEMA, Json
-from bertline.planning.machine import Machine
-from bertline.planning.own_table import describe_table
-from bertline.planning.own_text import MIN_DOCUMENTS, look_at
-from bertline.planning.proposal import Amount, Network, default_seconds, propose, vocabulary_size
-from bertline.planning.proposal_file import EPOCHS_OF_TABLE, SEEDS_OF_TABLE, configuration, summary, tokenizer_settings
 from bertline.planning.resolve import plan_of_files
+from bertline.proposal.configuration_file import (
+    EPOCHS_OF_TABLE,
+    SEEDS_OF_TABLE,
+    configuration,
+    summary,
+    tokenizer_settings,
+)
+from bertline.proposal.machine import Machine
+from bertline.proposal.sizes import Amount, Network, default_seconds, propose, vocabulary_size
+from bertline.proposal.table import describe_table
+from bertline.proposal.text import MIN_DOCUMENTS, look_at
 from bertline.settings.configuration import load_schema
 
 logger = logging.getLogger(__name__)

@@ -32,7 +32,7 @@ from bertline.corpus.unpacking import (
 )
 from bertline.files import Json, check_is_utf8
 from bertline.planning.corpora import find_files
-from bertline.planning.own_encoding import check_no_nul, opened
+from bertline.proposal.encodings import check_no_nul, opened
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 ROWS_TO_JUDGE, TABLES_TO_JUDGE = 50, 9

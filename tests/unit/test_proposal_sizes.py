@@ -1,0 +1,299 @@
+"""The sizes that are proposed for a text, a machine and a time, and the file of the configuration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from user_texts import ROOT, text_of, write_texts
+
+from bertline.console import BertlineError
+from bertline.planning.resolve import make_plan
+from bertline.proposal import machine as machines
+from bertline.proposal.configuration_file import configuration, duration
+from bertline.proposal.corpora import Corpus
+from bertline.proposal.machine import Machine, this_machine
+from bertline.proposal.new_configuration import make_configuration
+from bertline.proposal.sizes import (
+    BYTES_PER_WEIGHT,
+    EPOCHS,
+    NETWORKS,
+    REFERENCE,
+    Amount,
+    Network,
+    Proposal,
+    default_seconds,
+    processes_for,
+    propose,
+    seconds_of,
+    vocabulary_size,
+)
+from bertline.proposal.text import OwnText
+from bertline.settings.configuration import read_yaml
+
+LAPTOP = Machine(cores=2, memory=16_000_000_000, disk=10**14)
+SERVER = Machine(cores=16, memory=128_000_000_000, disk=10**14, gpus=("H100",), gpu_memory=80_000_000_000)
+
+
+def found_text(folder: Path, **changes: Any) -> OwnText:
+    corpus = Corpus("texts", {"source": "files", "paths": [f"{folder}/*.txt"]}, [])
+    whole = OwnText([corpus], 100, 10**7, 10**7, 1_700_000, "en", 1.0, {}, "LATIN", True, 80, ["text"], 1, {})
+    return replace(whole, **changes)
+
+
+def simulated(flops: float) -> Callable[[Network, int, int], float]:
+    """A machine that computes so many operations a second."""
+    return lambda network, length, batch: flops / network.flops_per_token(8000, length)
+
+
+def proposed(
+    size: int, machine: Machine, flops: float, seconds: float | None = None, documents: int = 1000
+) -> Proposal:
+    amount = Amount(size, size, size // 4, documents)
+    vocab_size = vocabulary_size(size, 80)
+    return propose(amount, vocab_size, machine, seconds=seconds or default_seconds(size), speed=simulated(flops))
+
+
+machine_strategy = st.builds(
+    Machine,
+    cores=st.integers(1, 256),
+    memory=st.integers(4 * 10**9, 10**12),
+    disk=st.just(10**15),
+    gpus=st.integers(0, 8).map(lambda count: ("H100",) * count),
+    gpu_memory=st.integers(8 * 10**9, 2 * 10**11),
+    has_fast_bf16=st.booleans(),
+    has_compiler=st.booleans(),
+)
+
+
+@given(
+    size=st.integers(1000, 10**12),
+    documents=st.integers(5, 10**9),
+    machine=machine_strategy,
+    speed=st.floats(1e9, 1e17),
+    seconds=st.one_of(st.none(), st.floats(1, 1e7)),
+    language=st.sampled_from(["en", "de", "no", "ja", "th", "ko", "hi", "gag"]),
+    alphabet=st.integers(20, 9000),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_text_and_machine_give_a_configuration_that_is_accepted(
+    tmp_path_factory: pytest.TempPathFactory,
+    size: int,
+    documents: int,
+    machine: Machine,
+    speed: float,
+    seconds: float | None,
+    language: str,
+    alphabet: int,
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "own"
+    write_texts(folder, 5)
+    vocab_size = vocabulary_size(size, alphabet)
+    amount = Amount(size, size, size // 4, documents)
+    chosen = propose(amount, vocab_size, machine, seconds=seconds or default_seconds(size), speed=simulated(speed))
+    found = found_text(folder, bytes=size, characters=size, documents=documents, language=language)
+    path = folder / "own.yaml"
+    path.write_text(configuration("own", str(path), found, chosen, machine), encoding="utf-8")
+    plan = make_plan(read_yaml(path), ROOT / "config/config.schema.yaml", ROOT / "config/models")
+    assert not plan.problems
+    assert list(plan.runs) == ["own"]
+    # A process holds the weights, their gradients and two moments.
+    needed = BYTES_PER_WEIGHT * chosen.network.all_weights(vocab_size)
+    if machine.gpus:
+        assert needed < machine.gpu_memory
+        assert chosen.processes == len(machine.gpus)
+    else:
+        assert chosen.processes * needed < machine.memory
+        assert 1 <= chosen.processes <= machine.cores
+    assert chosen.precision == ("bf16" if machine.has_fast_bf16 else "fp16" if machine.gpus else "fp32")
+    assert 1 <= chosen.shards <= documents
+
+
+@given(sizes=st.lists(st.integers(10**4, 10**12), min_size=2, max_size=2), machine=st.sampled_from([LAPTOP, SERVER]))
+@settings(max_examples=200, deadline=None)
+def test_more_text_gives_a_larger_vocabulary_a_network_no_smaller_and_more_training(
+    sizes: list[int], machine: Machine
+) -> None:
+    flops = 1e11 if machine is LAPTOP else 3e14
+    less, more = (proposed(size, machine, flops) for size in sorted(sizes))
+    assert less.vocab_size <= more.vocab_size
+    # A larger vocabulary costs time, so at a border the network may be one step smaller.
+    assert NETWORKS.index(less.network) <= NETWORKS.index(more.network) + 1
+    assert less.seconds <= 1.5 * more.seconds
+    for proposal in (less, more):
+        assert proposal.tokens <= 1.1 * EPOCHS * max(sizes) or sum(phase.steps for phase in proposal.phases) <= 40
+
+
+@given(seconds=st.floats(600, 1e6), size=st.integers(10**6, 10**11))
+@settings(max_examples=200, deadline=None)
+def test_the_time_is_kept(seconds: float, size: int) -> None:
+    chosen = proposed(size, LAPTOP, 1e11, seconds, documents=10**5)
+    training = sum(phase.seconds for phase in chosen.phases)
+    assert training <= 1.1 * seconds
+    if chosen.limit == "time" and chosen.other_seconds < seconds / 2:
+        assert chosen.seconds == pytest.approx(seconds, rel=0.3)
+
+
+def test_a_quarter_of_an_hour_of_two_cores_is_for_a_tiny_network_and_a_day_of_a_gpu_for_a_base_one() -> None:
+    small = proposed(10_000_000, LAPTOP, 1e11)
+    assert small.network.hidden == 128
+    assert [phase.sequence_length for phase in small.phases] == [32, 128]
+    large = proposed(20_000_000_000, SERVER, 3e14)
+    assert large.network.name in ("bert-base", "bert-large")
+    assert large.vocab_size == 30522
+    assert [phase.sequence_length for phase in large.phases] == [128, 512]
+    assert large.compiled
+
+
+def test_of_the_networks_only_the_chosen_one_is_timed_also_with_a_table() -> None:
+    """Besides that whose speed predicts the others'. A trial of a large network takes minutes."""
+    timed = set()
+
+    def speed(network: Network, length: int, batch: int) -> float:
+        timed.add(network)
+        return simulated(1e11)(network, length, batch)
+
+    amount = Amount(10**7, 10**7, 2_500_000, 1000)
+    chosen = propose(amount, 4864, LAPTOP, seconds=900, speed=speed, fine_tuned_tokens=2e6)
+    assert timed == {REFERENCE, chosen.network}
+
+
+def test_training_compiles_also_when_the_network_is_chosen() -> None:
+    """Compiled, bert-mini is so fast that it sees 20 tokens for each weight in this time."""
+    weights = NETWORKS[2].weights
+    speed = simulated(1e11)
+    amount = Amount(10**8, 10**8, 25_000_000, 10**5)
+    seconds = 1.1 * 20 * weights / speed(NETWORKS[2], 128, 2048) / 1.25 + 600
+    assert propose(amount, 8000, LAPTOP, seconds=seconds, speed=speed).network == NETWORKS[2]
+    slow = replace(LAPTOP, has_compiler=False)
+    assert propose(amount, 8000, slow, seconds=seconds, speed=speed).network == NETWORKS[1]
+
+
+@pytest.mark.parametrize(("words", "rows", "is_long"), [(8, 8000, False), (90, 8000, True)])
+def test_the_time_of_fine_tuning_is_that_of_the_rows(tmp_path: Path, words: int, rows: int, is_long: bool) -> None:
+    """Short rows leave most of the time to pretraining; if the rows need more than the time, a line says so."""
+    texts = write_texts(tmp_path / "in", 40)
+    for number, path in enumerate(texts.iterdir()):
+        path.write_text(100 * text_of(number))
+    table = tmp_path / "t.csv"
+    table.write_text(
+        "text,label\n" + "".join(f"{number}{words * ' word'},{'ab'[number % 2]}\n" for number in range(rows))
+    )
+
+    def time_steps(network: Network, length: int, batch: int, vocab_size: int) -> dict[str, float]:
+        seconds = batch / (25_000 if network.hidden == 128 else 10_000)
+        return {"step_seconds": seconds, "busy_seconds": seconds, "tokens": batch}
+
+    made = make_configuration(
+        [str(texts)],
+        tmp_path / "own.yaml",
+        LAPTOP,
+        seconds=600,
+        language="en",
+        encoding="utf-8",
+        column=None,
+        table=[str(table)] * 2,
+        time_steps=time_steps,
+    )
+    lines = made.content.splitlines()
+    assert lines[2].startswith("# The given time, 10 minutes, is too short: everything but the training") is is_long
+    minutes = int(re.search(r"including (\d+) minutes of training", lines[1])[1])  # type: ignore[index]
+    assert minutes in ((2, 3) if is_long else (5, 6, 7))
+    tokens = re.search(r"bert-tiny: ([0-9.]+) tokens for each weight of its layers; the aim is 20", made.content)
+    assert tokens is not None
+    assert (float(tokens[1]) < 20) is is_long
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "10 seconds"),
+        (34, "30 seconds"),
+        (57, "1 minute"),
+        (7000, "117 minutes"),
+        (7200, "2.0 hours"),
+        (90000, "25 hours"),
+        (200000, "2.3 days"),
+    ],
+)
+def test_durations_in_words(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_the_size_of_a_text_without_spaces_is_in_characters(tmp_path: Path) -> None:
+    write_texts(tmp_path / "in")
+    chosen = proposed(10**7, LAPTOP, 1e11)
+    first = configuration("own", "own.yaml", found_text(tmp_path / "in", language="ja"), chosen, LAPTOP).splitlines()[0]
+    assert "about 10,000,000 characters, language ja" in first
+
+
+def test_little_memory_and_disk_are_one_line_each() -> None:
+    with pytest.raises(BertlineError, match=r"0\.1 GB of memory are too little for the smallest network; close"):
+        proposed(10**7, replace(LAPTOP, memory=10**8), 1e11)
+    with pytest.raises(BertlineError, match=r"has 1\.0 GB left; about .* GB are needed; free some"):
+        proposed(10**9, replace(LAPTOP, disk=10**9), 1e11)
+    assert processes_for(NETWORKS[-1], 30522, replace(LAPTOP, memory=10**10)) == 0
+
+
+def test_the_file_is_ordered_commented_and_read_back(tmp_path: Path) -> None:
+    write_texts(tmp_path / "in")
+    path = tmp_path / "own.yaml"
+    chosen = proposed(10**7, LAPTOP, 1e11)
+    path.write_text(configuration("own", str(path), found_text(tmp_path / "in"), chosen, LAPTOP))
+    content = read_yaml(path)
+    assert list(content) == ["experiment", "corpora", "datasets", "sequence_lengths", "runs"]
+    phases = content["runs"]["own"]["phases"]
+    assert [phases[name]["steps"] for name in ("phase1", "phase2")] == [phase.steps for phase in chosen.phases]
+    assert all(isinstance(phase["learning_rate"], float) for phase in phases.values())
+    lines = path.read_text().splitlines()
+    assert all("# " in line for line in lines if line and not line.endswith(":"))
+    assert max(map(len, lines[4:])) < 140
+    command = next(line for line in lines if line.startswith("#     snakemake"))
+    assert f"--configfile={path}" in command
+    assert f"processes_per_node={chosen.processes}" in command
+
+
+def test_sizes_are_those_of_the_recipes_at_their_own_sizes() -> None:
+    assert vocabulary_size(5_000_000, 80) == 4096
+    assert vocabulary_size(16_000_000_000, 80) == 30522
+    assert vocabulary_size(100_000, 4000) == 8000
+    assert default_seconds(10_000_000) == 840
+    assert default_seconds(10**12) == 86400
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"), [("15m", 900), ("10min", 600), ("2 h", 7200), ("2h", 7200), ("1d", 86400), ("1.5h", 5400)]
+)
+def test_times_have_a_unit(time: str, seconds: float) -> None:
+    assert seconds_of(time) == seconds
+
+
+@pytest.mark.parametrize("time", ["15", "m", "-1h", "0m", "two hours"])
+def test_a_time_without_a_unit_is_one_line(time: str) -> None:
+    with pytest.raises(BertlineError, match=f"TIME={time}: give a number and s, m, h or d, such as 15m, 2h or 1d"):
+        seconds_of(time)
+
+
+def test_a_gpu_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_gpus", lambda: ((), 0, False))
+    with pytest.raises(BertlineError, match=r"GPUS=1: this machine has none .*; give GPUS=0 to train on the CPUs"):
+        this_machine(1)
+    assert this_machine().gpus == ()
+
+
+def test_a_pytorch_without_gpus_on_a_machine_with_one_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_gpus", lambda: (("NVIDIA H100",), 80 * 10**9, True))
+    monkeypatch.setattr(machines.metadata, "version", lambda name: "2.13.0+cpu")
+    with pytest.raises(
+        BertlineError, match=r"has a GPU \(NVIDIA H100\), but .* 2\.13\.0\+cpu is a build for CPUs; remove"
+    ):
+        this_machine()
+    assert this_machine(0).gpus == ()
+    monkeypatch.setattr(machines.metadata, "version", lambda name: "2.13.0+cu130")
+    assert this_machine().gpus == ("NVIDIA H100",)

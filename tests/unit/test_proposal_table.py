@@ -1,0 +1,159 @@
+"""The table to fine-tune on that is given with one's own texts."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from user_texts import text_of
+
+from bertline.console import BertlineError
+from bertline.proposal.table import describe_table
+
+
+def test_a_table_is_divided_and_described(tmp_path: Path) -> None:
+    path = tmp_path / "reviews.csv"
+    with path.open("w", newline="") as file:
+        rows = [[number, f"{text_of(number)} {number}", "good" if number % 3 else "bad"] for number in range(200)]
+        csv.writer(file).writerows([["id", "text", "opinion"], *rows])
+    table = describe_table([str(path)], tmp_path / "out")
+    assert table["name"] == "reviews"
+    assert table["settings"]["kind"] == "classification"
+    assert (table["settings"]["texts"], table["settings"]["label"]) == (["text"], "opinion")
+    parts = [Path(table["settings"][part]).read_text().splitlines() for part in ("train", "dev")]
+    assert sum(map(len, parts)) == 200
+    assert not set(parts[0]) & set(parts[1])
+    assert 15 < len(parts[1]) < 65
+
+
+def test_a_short_second_text_is_used_and_what_is_left_out_is_named(tmp_path: Path) -> None:
+    """A hypothesis of some words beside a long premise is a text; an address or a name of two words is none."""
+    path = tmp_path / "pairs.jsonl"
+
+    def described(**more: str) -> tuple[list[str], str]:
+        rows = [
+            {"premise": f"{text_of(n)} {n}", "author": f"Ann Lee {n % 60}", "url": f"https://example.org/{n}.html"}
+            | {"hypothesis": f"The wall is old, {n}", "label": "ab"[n % 2], **more}
+            for n in range(100)
+        ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        table = describe_table([str(path)], tmp_path / "out")
+        return table["settings"]["texts"], table["reasons"]["texts"]
+
+    assert described() == (["premise", "hypothesis"], "the columns of text")
+    more = {"note": "a third text of some words"}
+    assert described(**more) == (["premise"], "the columns of text; not used: hypothesis, note")
+
+
+def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:
+    rows = [{"a": text_of(number), "b": text_of(number + 1), "score": number / 7} for number in range(100)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = [str(tmp_path / "pairs.jsonl")] * 2
+    table = describe_table(files, tmp_path)
+    assert table["settings"] == {
+        "kind": "regression",
+        "train": files[0],
+        "dev": files[1],
+        "texts": ["a", "b"],
+        "label": "score",
+    }
+
+
+GOOD = "".join(f'{{"text": "a text of number {n} here", "label": "{"ab"[n % 2]}"}}\n' for n in range(40))
+
+
+def test_all_rows_of_a_class_that_training_would_lack_are_trained_on(tmp_path: Path) -> None:
+    """And the same rows are on the same side, however often they occur there."""
+    rows = [{"text": f"some words of row {n // 2}", "label": "ab"[n % 2]} for n in range(80)]
+    # Of these rows the hash says that they are for the scores.
+    rare = next(
+        row
+        for row in ({"text": f"a rare one, {n}", "label": "rare"} for n in range(1000))
+        if hashlib.sha256(json.dumps(row).encode()).digest()[0] < 51
+    )
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, rare, rare]))
+    described = describe_table([str(tmp_path / "t.jsonl")], tmp_path / "out")
+    train, dev = (Path(described["settings"][part]).read_text() for part in ("train", "dev"))
+    assert (train.count("rare one"), dev.count("rare one")) == (2, 0)
+    assert len(train.splitlines()) + len(dev.splitlines()) == described["rows"] == 82
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["good.jsonl", "good.jsonl", "good.jsonl"], r"3 files; give one, or one for training and one to score"),
+        (["good.jsonl", "absent.jsonl"], r"absent\.jsonl does not exist"),
+        (["good.jsonl", "header.csv"], r"header\.csv has no rows; give rows to score on"),
+        (["good.jsonl", "other.csv"], r"other\.csv: line 1: no column 'text', it has words, label"),
+        (
+            ["good.jsonl", "class.csv"],
+            r"class\.csv: the label 'c' is not among those of .*good\.jsonl; add a row there",
+        ),
+    ],
+)
+def test_two_tables_that_do_not_go_together_are_one_line(tmp_path: Path, files: list[str], message: str) -> None:
+    (tmp_path / "good.jsonl").write_text(GOOD)
+    (tmp_path / "header.csv").write_text("text,label\n")
+    (tmp_path / "other.csv").write_text("words,label\nsome,a\n")
+    (tmp_path / "class.csv").write_text("text,label\nsome,a\nsome,c\n")
+    with pytest.raises(BertlineError, match=message):
+        describe_table([str(tmp_path / name) for name in files], tmp_path / "out")
+
+
+@pytest.mark.parametrize("label", [datetime(2026, 1, 1), b"a", Decimal("1.5"), {"a": 1}])
+def test_labels_of_a_kind_that_no_class_has_are_one_line(tmp_path: Path, label: object) -> None:
+    path = tmp_path / "t.parquet"
+    columns = {"text": [f"some words {number}" for number in range(40)], "label": [label] * 40}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    with pytest.raises(BertlineError, match=r"t\.parquet: row 1: column 'label': given .*, allowed is a class"):
+        describe_table([str(path)], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xlsx", "", r"given '\.xlsx', allowed are \.tsv, \.csv, \.jsonl, \.parquet; convert the file"),
+        ("absent.csv", None, "does not exist; give a table with a column of texts and one of labels"),
+        ("a.csv", "x,y\n1,2\n", r"no column of labels among x, y; name one 'label'"),
+        ("a.csv", "label\n" + "a\nb\n" * 40, "no column of texts besides 'label'; add one"),
+        ("a.csv", "text,label\nsome text,a\n", r"has 1 rows; 20 or more are needed"),
+        ("a.jsonl", "[1, 2]\n" * 30, r"a\.jsonl: line 1: no JSON object"),
+        ("a.jsonl", GOOD + "3\n", r"a\.jsonl: line 41: no JSON object"),
+        ("a.jsonl", GOOD + '{"text": "no label"}\n', r"a\.jsonl: line 41: no column 'label'"),
+        ("a.jsonl", GOOD + '{"text": "\\ud800", "label": "a"}\n', r"a\.jsonl: line 41: not JSON"),
+        ("a.jsonl", GOOD + "[" * 100_000 + "\n", r"a\.jsonl: line 41: not JSON \(too many levels\)"),
+        ("a.jsonl", GOOD + '{"text": 5, "label": "a"}\n', r"line 41: column 'text': given 5, allowed is text"),
+        (
+            "a.jsonl",
+            GOOD + '{"text": "x", "label": null}\n',
+            r"line 41: column 'label': given None, allowed is a class",
+        ),
+        ("a.jsonl", GOOD.replace('"a"', "null").replace('"b"', "null"), r"column 'label': given None"),
+        ("a.jsonl", GOOD.replace('"a"', "NaN").replace('"b"', "NaN"), r"column 'label': given nan"),
+        ("a.jsonl", GOOD.replace('"a"', '["a"]').replace('"b"', "[]"), r"column 'label': given \['a'\]"),
+        ("a.jsonl", GOOD.replace('"a"', '"b"'), r"all labels in 'label' are 'b'; give rows of two classes or more"),
+        ("a.jsonl", "", r"a\.jsonl has no rows; give a table"),
+        ("a.csv", "", r"a\.csv has no rows; give a table"),
+        ("a.csv", "text,label\n" + "a nice text\n" * 40, r"line 2: no column 'label', it has 1 of 2"),
+        ("a.csv", "text,label\n" + "a nice text,a,more\n" * 40, r"line 2: too many columns, it has 3 of 2"),
+        (
+            "a.csv",
+            "".join(f"some words {n},{'ab'[n % 2]}\n" for n in range(40)),
+            r"'a' is the name of a column and one",
+        ),
+        ("a.csv", "text,label\n" + "the same text,a\nthe other text,b\n" * 40, r"rows are all alike and cannot be"),
+        ("a.parquet", "PAR1 this is not", r"a\.parquet is damaged or truncated"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_one_line(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(BertlineError, match=message):
+        describe_table([str(tmp_path / name)], tmp_path)

@@ -1,0 +1,394 @@
+"""What is found in a person's own texts: their forms, amount and language."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from pyzstd import compress
+from user_texts import ROOT, SCHEMA, SENTENCES, text_of, write_texts
+
+from bertline.console import BertlineError
+from bertline.planning.corpora import expand
+from bertline.proposal.corpora import corpora_of
+from bertline.proposal.machine import this_machine
+from bertline.proposal.new_configuration import make_configuration
+from bertline.proposal.text import look_at
+
+
+def split_text() -> str:
+    return "\n\n".join("\n".join(SENTENCES[number % 5 :] + SENTENCES[: number % 5]) for number in range(30)) + "\n"
+
+
+def write_csv(path: Path) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "story"], *([number, text_of(number)] for number in range(9))])
+
+
+def write_tar(path: Path) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for number in range(6):
+            content = text_of(number).encode()
+            info = tarfile.TarInfo(f"texts/{number}.txt")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+
+
+def write_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(6):
+            archive.writestr(f"{number}.txt", text_of(number))
+
+
+def write_wet(path: Path) -> None:
+    records = []
+    for number in range(6):
+        content = text_of(number).encode()
+        head = (
+            f"WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Record-ID: <urn:uuid:{number}>\r\nContent-Type: text/plain\r\n"
+        )
+        records.append(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content + b"\r\n\r\n")
+    path.write_bytes(gzip.compress(b"".join(records)))
+
+
+def write_dump(path: Path) -> None:
+    pages = "".join(
+        f"<page><title>P{number}</title><ns>0</ns><id>{number}</id><revision><id>1</id><text>{text_of(number)}</text>"
+        "</revision></page>\n"
+        for number in range(1, 9)
+    )
+    names = '<namespaces><namespace key="6" case="first-letter">File</namespace></namespaces>'
+    path.write_text(f"<mediawiki><siteinfo><base>https://x/wiki/M</base>{names}</siteinfo>\n{pages}</mediawiki>\n")
+
+
+FORMS: dict[str, tuple[Callable[[Path], Any], dict[str, Any]]] = {
+    "a.txt": (lambda path: path.write_text(split_text()), {"source": "files", "sentences": "lines"}),
+    "a.txt.gz": (
+        lambda path: path.write_bytes(gzip.compress(split_text().encode())),
+        {"source": "files", "sentences": "lines"},
+    ),
+    "a.txt.zst": (lambda path: path.write_bytes(compress(split_text().encode())), {"sentences": "lines"}),
+    "a.raw": (lambda path: path.write_text(split_text()), {"source": "files", "sentences": "lines"}),
+    "deu-sentences.txt": (
+        lambda path: path.write_text("".join(f"{number}\t{SENTENCES[number % 5]}\n" for number in range(900))),
+        {"format": "leipzig", "sentences": "lines"},
+    ),
+    "a.jsonl": (
+        lambda path: path.write_text("".join(json.dumps({"body": text_of(n)}) + "\n" for n in range(9))),
+        {"source": "files", "text": "body"},
+    ),
+    "a.csv": (write_csv, {"source": "files", "text": "story"}),
+    "a.parquet": (
+        lambda path: pyarrow.parquet.write_table(pyarrow.table({"text": [text_of(n) for n in range(9)]}), path),
+        {"source": "files"},
+    ),
+    "a.tar.gz": (write_tar, {"source": "files"}),
+    "a.zip": (write_zip, {"source": "files"}),
+    "a.warc.wet.gz": (write_wet, {"source": "warc"}),
+    "a.xml": (write_dump, {"source": "wikimedia"}),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_files_of_each_form_are_recognised_and_read(tmp_path: Path, name: str) -> None:
+    write, expected = FORMS[name]
+    write(tmp_path / name)
+    found = look_at([str(tmp_path / name)], SCHEMA)
+    assert expected.items() <= found.corpora[0].settings.items()
+    assert found.language == "en"
+    assert found.documents >= 6
+    assert 1000 < found.characters == found.bytes
+
+
+def test_the_text_of_a_table_that_is_packed_very_well_is_found_in_many_rows(tmp_path: Path) -> None:
+    rows = 5000
+    stories = ["", *(f"{30 * SENTENCES[0]}{number}" for number in range(1, rows))]
+    table = pyarrow.table({"key": [f"key {number}" for number in range(rows)], "story": stories})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", compression="zstd", use_dictionary=False)
+    assert look_at([str(tmp_path)], SCHEMA).corpora[0].settings["text"] == "story"
+
+
+def test_tables_with_their_texts_in_other_columns_are_one_line_whatever_their_order(tmp_path: Path) -> None:
+    def write(name: str, column: str) -> None:
+        rows = ({"id": f"{name} {number}", column: text_of(number)} for number in range(9))
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    for names in (["a", "b", "c"], ["b", "c", "a"]):
+        write(f"{names[0]}.jsonl", "story")
+        write(f"{names[1]}.jsonl", "story")
+        write(f"{names[2]}.jsonl", "inhalt")
+        message = (
+            rf"{names[2]}\.jsonl has its text in the column 'inhalt', other tables in 'story'; give COLUMN= if all"
+        )
+        with pytest.raises(BertlineError, match=message):
+            look_at([str(tmp_path)], SCHEMA)
+    write("a.jsonl", "story")
+    (tmp_path / "empty.jsonl").touch()
+    assert look_at([str(tmp_path)], SCHEMA).corpora[0].reasons["text"] == "the column with the longest texts"
+    assert look_at([str(tmp_path)], SCHEMA, column="story").corpora[0].reasons["text"] == "the column of the text"
+
+
+def test_a_folder_becomes_a_corpus_for_each_kind_of_files(tmp_path: Path) -> None:
+    write_texts(tmp_path / "in" / "deep")
+    (tmp_path / "in" / "page.html").write_text(f"<html><body><p>{text_of(1)}</p></body></html>")
+    (tmp_path / "in" / "photo.jpg").write_bytes(b"\xff\xd8\0")
+    found = look_at([str(tmp_path)], SCHEMA)
+    assert {corpus.name: corpus.settings["paths"] for corpus in found.corpora} == {
+        "texts": [f"{tmp_path}/**/*.txt"],
+        "pages": [f"{tmp_path}/**/*.html"],
+    }
+    assert found.documents == 9
+    assert found.not_read == {".jpg": 1}
+
+
+def test_linked_folders_are_read_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    for folder in ("elsewhere", "texts/own", "texts/.hidden"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.txt").write_text("one\n")
+    (tmp_path / "texts/linked").symlink_to(tmp_path / "elsewhere")
+    [corpus], _ = corpora_of([str(tmp_path / "texts")])
+    assert corpus.files == [tmp_path / "texts/linked/a.txt", tmp_path / "texts/own/a.txt"]
+    [pattern] = corpus.settings["paths"]
+    assert expand([], "paths", [pattern]) == corpus.files
+
+
+def test_a_link_to_a_folder_above_it_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "texts/../texts/own/deep").mkdir(parents=True)
+    (tmp_path / "texts/own/a.txt").write_text("one\n")
+    (tmp_path / "texts/own/deep/back").symlink_to("..")
+    (tmp_path / "other").symlink_to("texts")
+    (tmp_path / "texts/other").symlink_to("../other")
+    given = f"{tmp_path}/texts/../texts"
+    [corpus], _ = corpora_of([given])
+    assert corpus.files == [Path(given, "own/a.txt")]
+    assert expand([], "paths", [f"{given}/**/*.txt", f"{tmp_path}/other/*/*.txt"]) == [
+        Path(given, "own/a.txt"),
+        tmp_path / "other/own/a.txt",
+    ]
+
+
+def test_paragraphs_are_the_documents_of_a_single_text(tmp_path: Path) -> None:
+    path = tmp_path / "novel.txt"
+    path.write_text("\n\n".join(text_of(number) for number in range(40)))
+    found = look_at([str(path)], SCHEMA)
+    assert found.documents == 40
+    assert found.corpora[0].settings["sentences"] == "lines"
+    assert "held out" in found.corpora[0].reasons["sentences"]
+
+
+def test_much_text_is_extrapolated_from_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertline.proposal.text.SAMPLE_FILES", 40)
+    write_texts(tmp_path, 400)
+    found = look_at([str(tmp_path)], SCHEMA)
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert found.corpora[0].documents_read == 40
+    assert found.documents == pytest.approx(400, rel=0.02)
+    assert found.characters == pytest.approx(size, rel=0.02)
+
+
+@pytest.mark.parametrize("kind", ["txt", "txt.gz", "jsonl"])
+def test_several_encodings_change_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """They are chosen before anything is counted, however often a file is read for that."""
+    monkeypatch.setattr("bertline.proposal.text.SAMPLE_CHARACTERS", 2_000_000)
+    size = 0
+    for number in range(1 if kind == "txt" else 8):
+        text = 1000 * (text_of(number) + "\n\n")
+        size += len(text) * (4 if kind == "txt" else 1)
+        content = {"txt": 4 * text, "txt.gz": text, "jsonl": 1000 * (json.dumps({"text": text_of(number)}) + "\n")}[
+            kind
+        ]
+        packed = gzip.compress(content.encode(), 1) if kind == "txt.gz" else content.encode()
+        (tmp_path / f"{number}.{kind}").write_bytes(packed)
+    found = [look_at([str(tmp_path)], SCHEMA, encoding=encoding) for encoding in ("utf-8", "utf-8,latin-1")]
+    assert found[0].characters == pytest.approx(size, rel=0.2)
+    assert found[1].characters == pytest.approx(found[0].characters, rel=0.06)
+
+
+def latin1(folder: Path) -> None:
+    (write_texts(folder) / "b.txt").write_bytes("Ein Stück Käse.".encode("latin-1"))
+
+
+def languages(folder: Path) -> None:
+    for number, line in enumerate(
+        (
+            "Der alte Mann ging langsam durch die Straßen.",
+            "Она прочитала письмо дважды.",
+            "El tren llega tarde otra vez.",
+        )
+    ):
+        for copy in range(3):
+            (folder / f"{number}-{copy}.txt").write_text(10 * f"{line} ")
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda folder: folder.rmdir(), r"does not exist; give a folder of texts or a file, as TEXT=folder$"),
+        (lambda folder: None, r"no readable text \(it is empty\); give \.txt, "),
+        (lambda folder: (folder / "a.pdf").write_bytes(b"%PDF"), r"no readable text \(1 \.pdf\); give \.txt, "),
+        (lambda folder: (folder / "a.txt").write_text("\n"), r"the files have no text; give a folder with some"),
+        (lambda folder: write_texts(folder, 2), r"2 documents are too few to hold one out \(5 or more are needed\)"),
+        (
+            latin1,
+            r"b\.txt is not utf-8, as 1 of \d+ files \(b\.txt\): byte 6 is 0xfc; if latin-1 reads it well \('Stück'\), "
+            r"give ENCODING=utf-8,latin-1, otherwise another encoding, or convert the files \(iconv .*\)$",
+        ),
+        (languages, r"no language is clear \(.*%.*\); give its ISO 639 code, as LANGUAGE=en"),
+        (
+            lambda folder: (folder / "a.jsonl").write_text('{"n": 1}\n'),
+            r"has no column of text; give its name, as COLUMN=text",
+        ),
+    ],
+)
+def test_text_that_cannot_be_used_is_one_line(tmp_path: Path, write: Callable[[Path], Any], message: str) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    write(folder)
+    with pytest.raises(BertlineError, match=message) as raised:
+        look_at([str(folder)], SCHEMA)
+    assert str(raised.value).startswith(str(folder))
+
+
+def test_a_brace_in_a_name_and_capitals_in_a_suffix(tmp_path: Path) -> None:
+    for number in range(8):
+        (tmp_path / f"{number}.TXT").write_text(f"{number}: {text_of(number)}")
+    found = look_at([str(tmp_path)], SCHEMA, language="de")
+    assert found.corpora[0].settings["paths"] == [f"{tmp_path}/**/*.TXT"]
+    assert found.documents == 8
+    (tmp_path / "a{b}.txt").write_text("text")
+    with pytest.raises(BertlineError, match=r"a\{b\}\.txt: Snakemake takes braces for wildcards; rename it$"):
+        look_at([str(tmp_path)], SCHEMA)
+
+
+def test_a_given_language_and_encoding_are_taken(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_bytes(20 * "Ein Stück Käse. ".encode("latin-1"))
+    found = look_at([str(tmp_path)], SCHEMA, language="bar", encoding="latin-1")
+    assert (found.language, found.share) == ("bar", 1.0)
+    assert found.corpora[0].settings["encoding"] == "latin-1"
+
+
+def test_files_without_text_make_the_sample_no_smaller(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number}.txt").write_text(f"The {number}th keeper of the lighthouse wrote a letter. " * 40)
+    alone = look_at([str(tmp_path)], SCHEMA)
+    (tmp_path / "empty.jsonl").write_text('{"text": " "}\n')
+    assert look_at([str(tmp_path)], SCHEMA).sample == alone.sample
+
+
+@pytest.mark.parametrize("notes", [400, 40_000])
+def test_the_language_is_that_of_most_characters_not_of_most_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: int
+) -> None:
+    """Neither many short documents nor a second kind of files, of which as much is read, have more weight."""
+    monkeypatch.setattr("bertline.proposal.text.SAMPLE_CHARACTERS", 4_000_000)
+    monkeypatch.setattr("bertline.proposal.text.KEPT_CHARACTERS", 1_000_000)
+    german = "Der alte Mann ging langsam über die Brücke und dachte an seine Kinder, die in der Stadt wohnten. "
+    for number in range(10):
+        (tmp_path / f"{number}.txt").write_text(notes * german)
+    with (tmp_path / "notes.jsonl").open("w") as file:
+        file.writelines(json.dumps({"text": f"{SENTENCES[number % 5]} {number}"}) + "\n" for number in range(notes))
+    found = look_at([str(tmp_path)], SCHEMA)
+    assert found.language == "de"
+    assert found.share == pytest.approx(0.93, abs=0.04)
+    assert sum(map(len, found.sample)) < 1_100_000
+
+
+def test_a_file_whose_name_is_not_utf_8_is_one_line(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")).write_text("some words\n")
+    with pytest.raises(BertlineError, match=r"/caf\\udce9\.txt: its name is not UTF-8; rename it"):
+        look_at([str(tmp_path)], SCHEMA)
+    with pytest.raises(BertlineError, match=r"/caf\\udce9\.txt: its name is not UTF-8; rename it"):
+        expand([], "corpora.books.paths", [f"{tmp_path}/*.txt"])
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_a_table_of_arrow_without_rows_has_no_text(tmp_path: Path, kind: str) -> None:
+    new = pyarrow.ipc.new_stream if kind == "stream" else pyarrow.ipc.new_file
+    with pyarrow.OSFile(str(tmp_path / "a.arrow"), "wb") as file:
+        new(file, pyarrow.schema([("text", pyarrow.string())])).close()
+    with pytest.raises(BertlineError, match=r"a\.arrow has no column of text"):
+        look_at([str(tmp_path)], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"encoding": "nonsense"}, "the encoding 'nonsense' is unknown"),
+        ({"encoding": "base64"}, "the encoding 'base64' is unknown"),
+        ({"language": "../../x"}, r"LANGUAGE=\.\./\.\./x: give a code of two or three letters"),
+    ],
+)
+def test_an_encoding_or_a_language_that_is_none_is_one_line(
+    tmp_path: Path, given: dict[str, str], message: str
+) -> None:
+    settings: dict[str, Any] = {"language": None, "encoding": "utf-8", **given}
+    with pytest.raises(BertlineError, match=message):
+        make_configuration(
+            [str(tmp_path)],
+            tmp_path / "mine.yaml",
+            this_machine(0),
+            seconds=None,
+            column=None,
+            table=(),
+            time_steps=lambda *_: {},
+            **settings,
+        )
+
+
+def test_documents_that_begin_alike_are_not_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertline.proposal.text.KEPT_CHARACTERS", 1000)
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_text(f"{text_of(0)} This is document number {number}.")
+    (tmp_path / "8.txt").write_text((tmp_path / "7.txt").read_text())
+    found = look_at([str(tmp_path)], SCHEMA)
+    assert len(set(found.sample)) == 1
+    assert found.different == 8
+
+
+@pytest.mark.parametrize(
+    ("texts", "output", "message"),
+    [
+        ([20 * "Der alte Mann. " for _ in range(6)], "mine.yaml", "1,794 characters are too few to learn from (10,000"),
+        (
+            [200 * "Der alte Mann. " for _ in range(6)],
+            "mine.yaml",
+            "the documents are equal but for 1, too few to hold",
+        ),
+        (
+            [200 * "Der alte Mann. " for _ in range(6)],
+            "none/mine.yaml",
+            "none/mine.yaml cannot be written: No such file",
+        ),
+        ([200 * "Der alte Mann. " for _ in range(6)], "/proc/mine.yaml", "/proc/mine.yaml cannot be written: "),
+    ],
+)
+def test_what_cannot_become_a_configuration_is_told_before_anything_is_timed(
+    tmp_path: Path, texts: list[str], output: str, message: str
+) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number, text in enumerate(texts):
+        (folder / f"{number}.txt").write_text(text)
+    script = ROOT / "workflow/scripts/new_configuration.py"
+    command = [sys.executable, script, folder, "--output", tmp_path / output, "--language", "de"]
+    done = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("error: ")
+    assert message in line
+    assert "timing" not in done.stderr
+    assert "Traceback" not in done.stderr
