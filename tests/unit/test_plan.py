@@ -20,8 +20,8 @@ from bertline.files import read_json, write_json
 from bertline.fingerprint import STAGE_VERSIONS, fingerprint
 from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
 from bertline.planning.changes import changes
-from bertline.planning.links import write_links
 from bertline.planning.models import PUBLISHED
+from bertline.planning.names import write_links
 from bertline.planning.plan import Plan, record, report_fingerprint
 from bertline.planning.plan_file import plan_file, plan_of_job, write_plan_file
 from bertline.planning.recipes import digest_of_record

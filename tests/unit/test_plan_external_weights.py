@@ -18,7 +18,7 @@ from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
 from bertline.planning import inputs as job_inputs
 from bertline.planning.external_weights import release_files, release_options
-from bertline.planning.links import write_links
+from bertline.planning.names import write_links
 from bertline.planning.plan import Plan, record
 from bertline.planning.recipes import recipe_path, write_recipes
 from bertline.planning.resolve import make_plan

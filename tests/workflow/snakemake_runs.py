@@ -22,7 +22,12 @@ from fork_server import forking_with
 ROOT = Path(__file__).parents[2]
 CONTEXT = forking_with(
     *("pytest", "snakemake.cli", "snakemake.report.html_reporter", "smart_open", "snakemake_logger_plugin_bertline"),
-    *("bertline.planning.resolve", "bertline.planning.inputs", "bertline.planning.links", "bertline.planning.recipes"),
+    *(
+        "bertline.planning.resolve",
+        "bertline.planning.inputs",
+        "bertline.planning.requested",
+        "bertline.planning.recipes",
+    ),
     *("bertline.planning.targets", "bertline.cluster.schedulers", "bertline.corpus.sources"),
 )
 PHASE = {

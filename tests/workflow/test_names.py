@@ -15,8 +15,8 @@ import yaml
 from snakemake_runs import ROOT, SMALL_CONFIG, environment, run_snakemake
 
 from bertline.console import BertlineError
-from bertline.planning.names import files_of_names
 from bertline.planning.plan import Plan
+from bertline.planning.requested import files_of_names
 from bertline.planning.resolve import plan_of_files
 from bertline.planning.target_states import target_states
 from bertline.planning.targets import STAGES

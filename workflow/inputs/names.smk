@@ -2,6 +2,7 @@
 
 from bertline.cluster.unlock import explain_lock
 from bertline.planning import names
+from bertline.planning.requested import files_of_names
 
 
 def makes(file):
@@ -12,7 +13,7 @@ def named_files(given):
     """Return the targets to request from Snakemake, given targets of the command line."""
     every = {rule.name for rule in workflow.rules}
     whole = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
-    asked = names.files_of_names(plan, set(given) - every, whole, makes)
+    asked = files_of_names(plan, set(given) - every, whole, makes)
     return {*asked, *every.intersection(given)}
 
 

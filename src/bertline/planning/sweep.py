@@ -9,8 +9,8 @@ import psutil
 
 from bertline.console import BertlineError
 from bertline.files import Json, one_line_damage, read_object
-from bertline.planning.names import nearest
 from bertline.planning.plan import Plan
+from bertline.planning.requested import nearest
 from bertline.results import paths
 
 # A step of a phase accumulates at most this many micro-batches: more change the speed by less than the noise.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.planning.links import links_of
-from bertline.planning.names import RUNS, names_of, nearest
+from bertline.planning.names import RUNS, Name, names_of
 from bertline.planning.plan import Plan
+from bertline.planning.requested import nearest
 from bertline.results import paths
 
 SKIPPED_TASKS = Path(paths.SKIPPED_TASK).parents[1].as_posix()
@@ -24,7 +24,7 @@ def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
 
     Raises BertlineError with the nearest names if `under` is not such a name.
     """
-    names, links = names_of(plan), links_of(plan)
+    names = names_of(plan)
     if under is None:
         tasks = {
             f"{RUNS}/{run}/{kept.removesuffix('/random-weights')}"
@@ -36,26 +36,27 @@ def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
         }
         without = {name for name in names if "/random-weights/" in name or Path(name).name in SKIPPED}
         shown = [name for name in names if name not in below | without]
-        return [(name, _state(plan, name, names[name], links)) for name in shown]
+        return [(name, _state(plan, name, names[name])) for name in shown]
     folder = f"{RUNS}/{under.strip('/').removeprefix(f'{RUNS}/')}"
     if folder not in names:
         near = nearest(folder, list(names), plan.runs)
         meant = f"; did you mean {' or '.join(name.removeprefix(f'{RUNS}/') for name in near)}?" if near else ""
         raise BertlineError(f"{under}: there is no target of this name{meant}")
     inside = [name for name in names if name == folder or name.startswith(f"{folder}/")]
-    rows = [(name, _state(plan, name, names[name], links)) for name in inside]
-    if len(names[folder]) > 1 and len(inside) == 1:  # the files of a folder, such as shards
-        rows += [(f"{folder}/{Path(file).name}", _one(file)) for file in names[folder]]
+    rows = [(name, _state(plan, name, names[name])) for name in inside]
+    files = names[folder].files
+    if len(files) > 1 and len(inside) == 1:  # the files of a folder, such as shards
+        rows += [(f"{folder}/{Path(file).name}", _one(file)) for file in files]
     for name in inside:
         rows += [
             (f"{name}@step-{step}", "kept")
-            for step in paths.checkpoints_in(Path(links.get(name, name), paths.CHECKPOINTS))
+            for step in paths.checkpoints_in(Path(names[name].target or name, paths.CHECKPOINTS))
         ]
     return rows
 
 
-def _state(plan: Plan, name: str, files: list[str], links: dict[str, str]) -> str:
-    folder = Path(links.get(name, name))
+def _state(plan: Plan, path: str, name: Name) -> str:
+    folder, files = Path(name.target or path), name.files
     if folder.name in plan.phases or folder.name in plan.finetunings:
         outputs = paths.PHASE_OUTPUTS if folder.name in plan.phases else paths.FINETUNING_OUTPUTS
         if paths.is_finished(folder, outputs):
