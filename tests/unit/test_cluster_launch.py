@@ -22,6 +22,7 @@ from bertline.results import paths
 pytestmark = pytest.mark.slow
 
 LAUNCH = Path(__file__).parents[2] / "workflow" / "scripts" / "launch.py"
+START_RANKS = LAUNCH.with_name("start_ranks.py")
 KILLED = (
     "rank 1 was ended by SIGKILL; the kernel does that when memory runs out: then lower micro_batch_tokens, give "
     "--activation-checkpointing, or raise mem_mb"
@@ -54,10 +55,10 @@ STARTERS = {
 }
 
 
-def launch(tmp_path, program, *arguments, after=(), **environment):
+def launch(tmp_path, program, *arguments, after=(), by=LAUNCH, **environment):
     script = tmp_path / "trainer.py"
     script.write_text(program)
-    command = [sys.executable, LAUNCH, *arguments, "--", script, tmp_path, *after]
+    command = [sys.executable, by, *arguments, "--", script, tmp_path, *after]
     return subprocess.run(
         [*map(str, command)],
         cwd=tmp_path,
@@ -114,7 +115,7 @@ def test_threads_of_ranks_spin_briefly_unless_the_user_chose_or_they_have_their_
     # As tasks of mpirun, too.
     variables = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
     task = {f"OMPI_COMM_WORLD_{name}": value for name, value in zip(variables, "0101", strict=True)}
-    done = launch(tmp_path, WRITE_WAITING, "--within-mpirun", "127.0.0.1", 20000, **task, **given)
+    done = launch(tmp_path, WRITE_WAITING, "--within-mpirun", "127.0.0.1", 20000, by=START_RANKS, **task, **given)
     assert done.returncode == 0, done.stderr
     assert environments(tmp_path)[0] == expected
 
@@ -356,7 +357,7 @@ def test_additional_nodes_without_their_processes_are_refused(tmp_path):
 def test_several_nodes_without_a_slurm_job_are_refused(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
-    done = launch(tmp_path, "", "--within-srun")
+    done = launch(tmp_path, "", "--within-srun", by=START_RANKS)
     assert done.returncode == 1
     assert "several nodes need a job of Slurm, PBS, LSF, Cobalt or Grid Engine, or a list of hosts" in done.stderr
 

@@ -26,8 +26,8 @@ from bertline.cluster.ranks import (
     Host,
     NodeKind,
     NodeRanks,
-    become_rank_of_mpirun,
-    become_rank_of_srun,
+    Program,
+    check_given,
     free_port,
     mpirun_command,
     parse_hosts,
@@ -43,7 +43,7 @@ from bertline.training.contract import STOPPED, TOKEN
 MAX_SHARE_TO_SAVE = 0.8
 MAX_ATTEMPTS = 3  # successive ones without progress
 
-_Internal = Parameter(show=False)
+STARTER = "start_ranks.py"  # beside launch.py
 
 
 def launch(
@@ -60,10 +60,6 @@ def launch(
     attempt: int = 1,
     minutes_to_save: float = 5.0,
     options: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
-    within_srun: Annotated[bool, _Internal] = False,
-    within_mpirun: tuple[str, int] | None = None,
-    on_node: Annotated[tuple[int, int, str, int] | None, _Internal] = None,
-    while_connected: Annotated[bool, _Internal] = False,
 ) -> NoReturn:
     """Run a script in all ranks, as a part of a scheduler's job if this process is in one, and exit.
 
@@ -85,29 +81,15 @@ def launch(
         attempt: 1 for a start by the user, which resets the count.
         minutes_to_save: time between the script's stop and the end of the job's walltime.
         options: further options of the script, as one shell word.
-        within_srun: this process is a task of srun, and becomes a rank.
-        within_mpirun: this process is a task of Open MPI's mpirun, and becomes a rank; the address and port of rank 0.
-        on_node: this process starts the ranks of a node: the first one's number, the number of all, and the address
-            and port of rank 0.
-        while_connected: its standard input has signals for the ranks, which end with it.
 
     Raises:
         SystemExit: always, with the exit status of the first rank that failed, or 0.
         BertlineError: for nodes that the job does not have, or too many attempts without progress.
     """
-    if not script:
-        raise BertlineError("no script is given; put it and its arguments after `--`")
-    command = list(script)
-    if within_srun:
-        become_rank_of_srun(command, processes_per_node, bind, port)
-    if within_mpirun:
-        become_rank_of_mpirun(command, *within_mpirun, bind)
-    if on_node:
-        first, world_size, address, rank_0_port = on_node
-        started = NodeRanks(first, processes_per_node, world_size, address, rank_0_port, bind).start(command)
-        sys.exit(wait_for_all(started, includes_all_ranks=False, while_connected=while_connected))
+    check_given(script)
+    kinds = [NodeKind(nodes, processes_per_node), *parse_node_kinds(additional_nodes)]
+    listed = parse_hosts(hosts, processes_per_node) if hosts else []
     os.environ[TOKEN] = pods.shared_token(nodes) or secrets.token_hex(16)
-    others = parse_node_kinds(additional_nodes)
     schedulers.export_own_job()
     job = slurm.own_job()
     pod = pods.own_pod()
@@ -115,39 +97,47 @@ def launch(
         restart = attempt == 1 and (job is None or job.restarts == 0)
         _count_attempt(checkpoints, restart=restart, job=pod.uid if pod else None)
     left = job.minutes_left if job else schedulers.minutes_left()
+    deadline = []
     if left is not None:
         stop_after = left - min(minutes_to_save, MAX_SHARE_TO_SAVE * left)
-        command += ["--stop-after-minutes", f"{stop_after:.3f}"]
-    command += shlex.split(options)
-    kind = NodeKind(nodes, processes_per_node)
-    scheduler = schedulers.own_scheduler()
-    if others and (scheduler is not None or pod is not None):
-        raise BertlineError("site.yaml: `additional_nodes` needs Slurm; leave them out")
-    launcher = [sys.executable, str(Path(sys.argv[0]).absolute())]
-    if hosts and by == "mpirun":
-        status = _run_with_mpirun(command, launcher, parse_hosts(hosts, processes_per_node), port, bind)
-    elif hosts:
-        status = wait_for_all(_start_on_hosts(command, launcher, parse_hosts(hosts, processes_per_node), port, bind))
-    elif nodes > 1 and scheduler is not None:
-        status = wait_for_all(_start_on_nodes(command, launcher, scheduler, kind, port, bind))
-    elif nodes > 1 and pod is not None:
-        started = pods.start_nodes(command, launcher, kind, bind)
-        status = wait_for_all(started, includes_all_ranks=False)
-        pods.report_status(status)
-    elif nodes > 1 or others:
-        if "SLURM_JOB_ID" not in os.environ:
-            raise BertlineError(f"this process is in no job; {SEVERAL_NODES}")
-        srun = srun_command([kind, *others], max(1, threads // processes_per_node), command, launcher, bind, port)
-        # Slurm's only variable in a rule is the job's number; without this one, srun uses the first kind alone.
-        heterogeneous = {"SLURM_HET_SIZE": str(1 + len(others))} if others else {}
-        status = wait_for_all({"a rank": start(srun, heterogeneous)})
-    else:
-        ranks = NodeRanks(0, processes_per_node, processes_per_node, "127.0.0.1", port or free_port(), bind)
-        status = wait_for_all(ranks.start(command))
-        pods.report_status(status)
+        deadline = ["--stop-after-minutes", f"{stop_after:.3f}"]
+    starter = [sys.executable, str(Path(sys.argv[0]).absolute().with_name(STARTER))]
+    program = Program([*script, *deadline, *shlex.split(options)], starter, port, bind)
+    status = _run_on_hosts(program, listed, by) if listed else _run_in_job(program, kinds, threads)
     if status == STOPPED and job is not None:
         slurm.requeue_own_job()
     sys.exit(status)
+
+
+def _run_in_job(program: Program, kinds: list[NodeKind], threads: int) -> int:
+    """Run the ranks on the nodes of this process's job, or on this node outside one; return the exit status."""
+    kind, *others = kinds
+    scheduler, pod = schedulers.own_scheduler(), pods.own_pod()
+    if others and (scheduler is not None or pod is not None):
+        raise BertlineError("site.yaml: `additional_nodes` needs Slurm; leave them out")
+    if kind.nodes == 1 and not others:
+        port = program.port or free_port()
+        ranks = NodeRanks(0, kind.processes_per_node, kind.processes_per_node, "127.0.0.1", port, program.bind)
+        status = wait_for_all(ranks.start(program.script))
+        pods.report_status(status)
+        return status
+    if scheduler is not None:
+        return wait_for_all(_start_on_nodes(program, scheduler, kind))
+    if pod is not None:
+        status = wait_for_all(pods.start_nodes(program, kind), includes_all_ranks=False)
+        pods.report_status(status)
+        return status
+    if "SLURM_JOB_ID" not in os.environ:
+        raise BertlineError(f"this process is in no job; {SEVERAL_NODES}")
+    srun = srun_command(program, kinds, max(1, threads // kind.processes_per_node))
+    # Slurm's only variable in a rule is the job's number; without this one, srun uses the first kind alone.
+    heterogeneous = {"SLURM_HET_SIZE": str(len(kinds))} if others else {}
+    return wait_for_all({"a rank": start(srun, heterogeneous)})
+
+
+def _run_on_hosts(program: Program, hosts: list[Host], by: str) -> int:
+    """Run the ranks on `hosts`; return the exit status."""
+    return _run_with_mpirun(program, hosts) if by == "mpirun" else wait_for_all(_start_over_ssh(program, hosts))
 
 
 def _count_attempt(checkpoints: Path, *, restart: bool, job: str | None) -> None:
@@ -170,51 +160,49 @@ def _count_attempt(checkpoints: Path, *, restart: bool, job: str | None) -> None
     write_json(path, {"step": step, "attempts": attempts + 1} | ({"job": job} if job else {}))
 
 
-def _start_on_hosts(
-    script: list[str], launcher: list[str], hosts: list[Host], port: int, bind: Bind
-) -> dict[str, subprocess.Popen[bytes]]:
-    """Start the launcher on each host over ssh, with this one's folder, interpreter and job's token."""
-    launcher = [*launcher, "--while-connected"]
+def _start_over_ssh(program: Program, hosts: list[Host]) -> dict[str, subprocess.Popen[bytes]]:
+    """Start the ranks of each host over ssh, with this one's folder, interpreter and job's token."""
+    program = replace(program, starter=[*program.starter, "--while-connected"])
     address = hosts[0].name
-    port = port or remote.free_port_of(address)
+    port = program.port or remote.free_port_of(address)
     started, first, world_size = {}, 0, sum(host.processes for host in hosts)
     for host in hosts:
-        command = NodeRanks(first, host.processes, world_size, address, port, bind).launch_command(script, launcher)
+        ranks = NodeRanks(first, host.processes, world_size, address, port, program.bind)
         last = first + host.processes - 1
         print(f"ranks {first} to {last} of {world_size} on {host.name}", file=sys.stderr, flush=True)
-        started[f"the start on {host.name}"] = remote.start_on_host(host.name, command)
+        started[f"the start on {host.name}"] = remote.start_on_host(host.name, ranks.start_command(program))
         first = last + 1
     return started
 
 
-def _run_with_mpirun(script: list[str], launcher: list[str], hosts: list[Host], port: int, bind: Bind) -> int:
+def _run_with_mpirun(program: Program, hosts: list[Host]) -> int:
     """Run the ranks on `hosts` with mpirun; return the exit status."""
     if shutil.which("mpirun") is None:
         raise BertlineError("--by mpirun: it is not installed; install Open MPI (Debian: apt install openmpi-bin)")
     address = "127.0.0.1" if hosts[0].name == "localhost" else hosts[0].name
-    place = ["--within-mpirun", address, str(port or free_port()), "--bind", bind]
+    place = ["--within-mpirun", address, str(program.port or free_port()), "--bind", program.bind]
     with tempfile.TemporaryDirectory(prefix=".mpirun-", dir=".") as folder:
         # A file, because mpirun passes on few variables to other nodes.
         path = Path(folder).absolute() / "rank.sh"
-        write_text(path, jobs.node_script([*launcher, *place, "--", *script]), mode=0o600)
+        write_text(path, jobs.node_script([*program.starter, *place, "--", *program.script]), mode=0o600)
         ranks = start(mpirun_command(hosts, path), own_group=True)
         # mpirun kills the ranks soon after SIGTERM and Ctrl-C; it passes SIGUSR1 on, on which they save.
         return wait_for_all({"a rank": ranks}, stop_with=signal.SIGUSR1)
 
 
 def _start_on_nodes(
-    script: list[str], launcher: list[str], scheduler: schedulers.Scheduler, kind: NodeKind, port: int, bind: Bind
+    program: Program, scheduler: schedulers.Scheduler, kind: NodeKind
 ) -> dict[str, subprocess.Popen[bytes]]:
-    """Start the ranks of this node, the job's first, and the launcher on each other node."""
+    """Start the ranks of this node, the job's first, and those of each other node."""
     slots = scheduler.hosts()
     hosts = list(dict.fromkeys(slots))
     if len(hosts) < kind.nodes:
         raise BertlineError(f"the job has {len(hosts)} nodes ({', '.join(hosts)}), not {kind.nodes}; see site.yaml")
     each = kind.processes_per_node
-    here = NodeRanks(0, each, kind.nodes * each, hosts[0], port or free_port(), bind)
-    started = here.start(script)
+    here = NodeRanks(0, each, kind.nodes * each, hosts[0], program.port or free_port(), program.bind)
+    started = here.start(program.script)
     for node, host in enumerate(hosts[1 : kind.nodes], 1):
-        command = replace(here, first=node * each).launch_command(script, launcher)
+        command = replace(here, first=node * each).start_command(program)
         path = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"
         write_text(path, jobs.node_script(command), mode=0o600)
         print(f"node {node} of {kind.nodes}: {host}", file=sys.stderr, flush=True)

@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from bertline.cluster.binding import Bind
 from bertline.cluster.jobs import node_script
-from bertline.cluster.ranks import NodeKind, NodeRanks
+from bertline.cluster.ranks import NodeKind, NodeRanks, Program
 from bertline.console import BertlineError
 from bertline.files import write_text
 from bertline.training.contract import LOST, STOPPED, TOKEN
@@ -68,10 +67,8 @@ def shared_token(nodes: int) -> str | None:
     return os.environ[TOKEN]
 
 
-def start_nodes(
-    script: list[str], launcher: list[str], kind: NodeKind, bind: Bind
-) -> dict[str, subprocess.Popen[bytes]]:
-    """Start the ranks of this Pod, and have the launcher started in the others if they wait for it.
+def start_nodes(program: Program, kind: NodeKind) -> dict[str, subprocess.Popen[bytes]]:
+    """Start the ranks of this Pod, and have those of the other Pods started if they wait for it.
 
     Raises:
         BertlineError: without the variables that deploy/kubernetes/multi-node sets, or if rank 0 has no address.
@@ -81,16 +78,16 @@ def start_nodes(
     if pod is None or missing:
         raise BertlineError(f"not set in this Pod: {', '.join(missing)}; use the Job of deploy/kubernetes/multi-node")
     address, port, each = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), kind.processes_per_node
-    ranks = NodeRanks(pod.index * each, each, kind.nodes * each, address, port, bind)
+    ranks = NodeRanks(pod.index * each, each, kind.nodes * each, address, port, program.bind)
     if SCRIPTS in os.environ:
         for node in range(1, kind.nodes):
-            command = replace(ranks, first=node * each).launch_command(script, launcher)
+            command = replace(ranks, first=node * each).start_command(program)
             write_text(Path(os.environ[SCRIPTS], f"start-{node}.sh"), node_script(command), mode=0o600)
     if not pod.is_first:
         wait_for_address(address)
     print(f"node {pod.index} of {kind.nodes}: {socket.gethostname()}", file=sys.stderr, flush=True)
     # Rank 0 listens at its own address; its name may be known later.
-    return replace(ranks, address=os.environ["POD_IP"] if pod.is_first else address).start(script)
+    return replace(ranks, address=os.environ["POD_IP"] if pod.is_first else address).start(program.script)
 
 
 def wait_for_address(name: str) -> None:

@@ -7,8 +7,8 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -73,6 +73,28 @@ def parse_hosts(text: str, processes_per_node: int) -> list[Host]:
 
 
 @dataclass(frozen=True)
+class Program:
+    """What every rank of a job runs, and how.
+
+    Attributes:
+        script: a Python script and its arguments.
+        starter: the command that starts ranks on another node; options that say which follow, and `script`.
+        port: of rank 0; 0 for a free one.
+    """
+
+    script: list[str]
+    starter: list[str]
+    port: int = 0
+    bind: Bind = "none"
+
+
+def check_given(script: Sequence[str]) -> None:
+    """Raise BertlineError for a command line without a script."""
+    if not script:
+        raise BertlineError("no script is given; put it and its arguments after `--`")
+
+
+@dataclass(frozen=True)
 class NodeRanks:
     """The ranks of one node of a job."""
 
@@ -102,11 +124,11 @@ class NodeRanks:
             for local_rank in range(self.processes)
         }
 
-    def launch_command(self, script: list[str], launcher: list[str]) -> list[str]:
-        """Return the command that starts `script` in these ranks if it is run on their node."""
+    def start_command(self, program: Program) -> list[str]:
+        """Return the command that starts these ranks if it is run on their node."""
         size = ["--processes-per-node", str(self.processes), "--bind", self.bind]
         place = ["--on-node", str(self.first), str(self.world_size), self.address, str(self.port)]
-        return [*launcher, *size, *place, "--", *script]
+        return [*program.starter, *size, *place, "--", *program.script]
 
 
 def _thread_waiting() -> Mapping[str, str]:
@@ -126,31 +148,25 @@ def free_port() -> int:
         return port
 
 
-def srun_command(
-    kinds: list[NodeKind], threads: int, script: list[str], launcher: list[str], bind: Bind, port: int
-) -> list[str]:
-    """Return the command that starts `script` in every rank of the job.
+def srun_command(program: Program, kinds: list[NodeKind], threads: int) -> list[str]:
+    """Return the command that starts every rank of the job; without a port, rank 0 has one by the job's number.
 
     Args:
+        program: what they run.
         kinds: the nodes of the job; several kinds make a heterogeneous step.
         threads: of each process.
-        script: a Python script and its arguments.
-        launcher: the command that each task runs, with the option --within-srun.
-        bind: of each process.
-        port: of rank 0; 0 for one by the job's number.
     """
-    launcher = [*launcher, "--port", str(port)]
     if len(kinds) == 1:
-        return ["srun", *_tasks(kinds[0], threads, script, launcher, bind)]
+        return ["srun", *_tasks(program, kinds[0], threads)]
     words = []
     for number, kind in enumerate(kinds):
         # The last --threads counts: the threads of this kind of node, which its processes divide equally.
-        arguments = [*script, f"--threads={threads * kind.processes_per_node}"]
-        words += [":", f"--het-group={number}", *_tasks(kind, threads, arguments, launcher, bind)]
+        script = [*program.script, f"--threads={threads * kind.processes_per_node}"]
+        words += [":", f"--het-group={number}", *_tasks(replace(program, script=script), kind, threads)]
     return ["srun", *words[1:]]
 
 
-def _tasks(kind: NodeKind, threads: int, script: list[str], launcher: list[str], bind: Bind) -> list[str]:
+def _tasks(program: Program, kind: NodeKind, threads: int) -> list[str]:
     return [
         f"--nodes={kind.nodes}",
         f"--ntasks={kind.nodes * kind.processes_per_node}",
@@ -160,12 +176,13 @@ def _tasks(kind: NodeKind, threads: int, script: list[str], launcher: list[str],
         # Ranks that were signalled to stop end one after another, so the first must not end the others.
         "--kill-on-bad-exit=0",
         f"--wait={GRACE_SECONDS:.0f}",
-        *launcher,
+        *program.starter,
+        f"--port={program.port}",
         "--within-srun",
         f"--processes-per-node={kind.processes_per_node}",
-        f"--bind={bind}",
+        f"--bind={program.bind}",
         "--",
-        *script,
+        *program.script,
     ]
 
 
