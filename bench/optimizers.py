@@ -19,8 +19,8 @@ from tabulate import tabulate
 
 from bertline.command_line import run_command
 from bertline.settings.configuration import definition, fill_defaults, load_schema
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData, open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
 from bertline.training.evaluation import evaluate
 from bertline.training.options import Options
@@ -52,7 +52,7 @@ def train(
 ) -> tuple[list[tuple[int, float, float]], float]:
     """Train. Returns step, seconds of training so far and held-out loss at intervals, and the seconds of a step."""
     settings = recipe["settings"]
-    learner = make_learner(recipe, data, group, Options(), layout=Layout(settings["sequence_length"], 64))
+    learner = make_learner(recipe, data, group, Options(), batching=Batching(settings["sequence_length"], 64))
     learner.accumulator.seek(0)
     points, seconds = [], 0.0
     for step in range(1, settings["steps"] + 1):
@@ -60,7 +60,7 @@ def train(
         train_step(learner, step, step - 1)
         seconds += time.perf_counter() - started
         if step % every == 0 or step == settings["steps"]:
-            found = evaluate(learner.model, data, group, layout=learner.layout, precision=settings["precision"])
+            found = evaluate(learner.model, data, group, batching=learner.batching, precision=settings["precision"])
             points.append((step, seconds, found["held_out/mlm_loss"]))
     learner.accumulator.close()
     return points, seconds / settings["steps"]

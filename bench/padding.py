@@ -18,9 +18,9 @@ from tabulate import tabulate
 
 from bertline.command_line import run_command
 from bertline.encoding.dataset import read_card
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData, open_training_data
 from bertline.training.data.prefetching import work_items
+from bertline.training.data.shapes import Batching
 from bertline.training.micro_batch import fix_shapes_of_phase, rows_of
 
 MIN_STEPS, SECONDS = 3, 1.0
@@ -33,10 +33,10 @@ def measure(
     """Collate the steps of a single process; return the figures of one way."""
     recipe = make_recipe({}, sequence_length=data.train.sequence_length, global_batch_size=batch_size, packing=packed)
     rows = rows_of(micro_batch_tokens, recipe["settings"], 1)
-    layout = Layout(data.train.sequence_length, rows, packed=packed)
+    batching = Batching(data.train.sequence_length, rows, packed=packed)
     if compiled:
-        layout = fix_shapes_of_phase(layout, data, recipe, 1)
-    items = work_items(data, layout, recipe, first_step=0, first_position=0, rank_weights=[1.0], rank=0)
+        batching = fix_shapes_of_phase(batching, data, recipe, 1)
+    items = work_items(data, batching, recipe, first_step=0, first_position=0, rank_weights=[1.0], rank=0)
     real = computed = micro_batches = samples = 0
     started, steps = time.process_time(), 0
     while steps < MIN_STEPS or time.process_time() - started < SECONDS:
@@ -51,7 +51,7 @@ def measure(
     return {
         "fill": round(real / computed, 3),
         "computed per real": round(computed / real, 3),
-        "programs": len(layout.shapes),
+        "programs": len(batching.shapes),
         "micro-batches/step": round(micro_batches / steps, 1),
         "samples/s": round(samples / (time.process_time() - started)),
     }

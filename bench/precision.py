@@ -22,8 +22,8 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 from bertline.command_line import run_command
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData, open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
 from bertline.training.options import Options
 from bertline.training.setup import make_learner, prepare_device
@@ -37,7 +37,7 @@ def train(recipe: dict[str, Any], data: TrainingData, group: Group, rows: int) -
     """Train all steps; return the loss of masked words of each, in nats."""
     options = Options()
     prepare_device(recipe["settings"], group, options)
-    learner = make_learner(recipe, data, group, options, layout=Layout(LENGTH, rows))
+    learner = make_learner(recipe, data, group, options, batching=Batching(LENGTH, rows))
     if recipe["settings"]["precision"] == "bf16":
         learner.model.encoder.residual_type = torch.bfloat16
     learner.accumulator.seek(0)

@@ -31,9 +31,9 @@ from bertline.encoding import dataset
 from bertline.encoding.dataset import open_dataset
 from bertline.encoding.layout import LAYOUT_VERSION, write_samples
 from bertline.files import write_json
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.prefetching import READ_AHEAD, work_items
+from bertline.training.data.shapes import Batching
 
 LENGTH, VOCAB_SIZE, ROWS = 128, 30522, 256
 SAMPLES_OF_FILE = 50_000
@@ -114,7 +114,7 @@ def measure(card: Path, batches: int, seed: int, read_ahead: bool, ready: Any, r
     recipe = make_recipe(read_model("bert-base"), global_batch_size=32 * ROWS, sequence_length=LENGTH)
     items = work_items(
         data,
-        Layout(LENGTH, ROWS),
+        Batching(LENGTH, ROWS),
         recipe | {"seed": seed},
         first_step=0,
         first_position=0,

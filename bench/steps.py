@@ -23,10 +23,10 @@ from bertline.files import read_json
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.huggingface import config_json_of
 from bertline.training.data.collation import mask_batch
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.order import data_seed_of
 from bertline.training.data.prefetching import work_items
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group, join_group
 from bertline.training.micro_batch import fix_shapes_of_phase
 from bertline.training.objective import AUTOCAST
@@ -104,31 +104,31 @@ def make_our_step(
     recipe: dict[str, Any],
     data: TrainingData,
     group: Group,
-    layout: Layout,
+    batching: Batching,
     *,
     compiled: bool,
     cuda_graphs: bool = False,
 ) -> OurStep:
-    """Make the network and its optimizer on the group's device; compiled, `layout` gets the shapes of a phase."""
+    """Make the network and its optimizer on the group's device; compiled, `batching` gets the shapes of a phase."""
     if compiled:
-        layout = fix_shapes_of_phase(layout, data, recipe, group.world_size)
+        batching = fix_shapes_of_phase(batching, data, recipe, group.world_size)
     options = Options(compiled=compiled, cuda_graphs=cuda_graphs)
     prepare_device(recipe["settings"], group, options)
-    learner = make_learner(recipe, data, group, options, layout=layout)
+    learner = make_learner(recipe, data, group, options, batching=batching)
     learner.accumulator.seek(0)
     return OurStep(learner, itertools.count())
 
 
 def batches_of_transformers(
-    recipe: dict[str, Any], data: TrainingData, group: Group, layout: Layout, steps: int
+    recipe: dict[str, Any], data: TrainingData, group: Group, batching: Batching, steps: int
 ) -> list[list[dict[str, Tensor]]]:
     """Return the masked micro-batches of the first global batches under transformers' names."""
     config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
-    inputs = architecture_of(config).layout.INPUTS
+    inputs = architecture_of(config).huggingface.INPUTS
     masking = Masking(**recipe["settings"]["masking"])
     items = work_items(
         data,
-        layout,
+        batching,
         recipe,
         first_step=0,
         first_position=0,

@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 def train(shape: str, layers: int | None, threads: int, ends: Connection) -> None:
     """Train as many steps as `ends` asks for, and answer with the mean seconds of one; None ends it."""
     from bertline.training import processor
-    from bertline.training.data.layouts import Layout
+    from bertline.training.data.shapes import Batching
     from bertline.training.distributed.process_group import join_group
     from bertline.training.options import Options
     from bertline.training.setup import make_learner
@@ -57,7 +57,7 @@ def train(shape: str, layers: int | None, threads: int, ends: Connection) -> Non
     precision = "bf16" if processor.has_fast_bf16() else "fp32"
     given = recipe(precision=precision, sequence_length=LENGTH, global_batch_size=ROWS, optimizer="adamw")
     data = random_data(model["vocab_size"], LENGTH, group)
-    learner = make_learner({**given, "model": model}, data, group, Options(), layout=Layout(LENGTH, ROWS))
+    learner = make_learner({**given, "model": model}, data, group, Options(), batching=Batching(LENGTH, ROWS))
     learner.accumulator.seek(0)
     numbers = itertools.count()
     while (count := ends.recv()) is not None:

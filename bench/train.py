@@ -43,8 +43,8 @@ from torch.profiler import ProfilerActivity, profile
 from bertline.command_line import run_command
 from bertline.training import processor
 from bertline.training.checkpoints import CheckpointWriter
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData, open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
 from bertline.training.flops import flops_of
 from bertline.training.optimizers.registry import optimizer_tensors
@@ -63,15 +63,15 @@ def compare(shape: str, data: TrainingData, group: Group, rounds: int, compiled:
     precisions = [kind for kind in TYPES if kind == "fp32" or group.device.type == "cuda" or processor.has_fast_bf16()]
     model, settings = read_model(f"bert-{shape}"), {"optimizer": "adamw", "global_batch_size": GLOBAL_BATCH}
     recipes = {kind: make_recipe(model, precision=kind, **settings) for kind in precisions}
-    layout = Layout(LENGTH, MICRO_BATCH)
-    batches = batches_of_transformers(recipes["fp32"], data, group, layout, rounds + WARM_UP_STEPS)
+    batching = Batching(LENGTH, MICRO_BATCH)
+    batches = batches_of_transformers(recipes["fp32"], data, group, batching, rounds + WARM_UP_STEPS)
     steps: dict[str, Step] = {}
     for attention, precision in itertools.product(ATTENTIONS, precisions):
         theirs = make_transformers_model(recipes["fp32"], data, group.device, attention)
         steps[f"transformers {precision} {attention}"] = make_transformers_step(
             theirs, theirs, batches, group.device, precision
         )
-    ours = {kind: make_our_step(recipes[kind], data, group, layout, compiled=compiled) for kind in precisions}
+    ours = {kind: make_our_step(recipes[kind], data, group, batching, compiled=compiled) for kind in precisions}
     products = {f"{PRODUCTS} {kind}": product_step(TYPES[kind], group.device) for kind in precisions}
     steps |= {f"ours {kind}": step for kind, step in ours.items()} | products
     seconds = take_turns(steps, rounds, group.device)

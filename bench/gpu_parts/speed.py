@@ -26,8 +26,8 @@ from steps import (
 )
 
 from bertline.modeling.float8 import knows_float8
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData, open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
 from bertline.training.flops import flops_of
 from bertline.training.micro_batch import fix_shapes_of_phase
@@ -94,9 +94,9 @@ def run(context: Context) -> Iterator[Result]:
         peak = measured_peak(context, group.device)
         chosen = [case for case in cases(context) if possible(case, group.device)]
         measures = [(case.name, partial(measure, context, case, data, group, peak)) for case in chosen]
-        recipe, layout = recipe_and_layout(context, data, chosen[0], group)
+        recipe, batching = recipe_and_batching(context, data, chosen[0], group)
         measures[1:1] = [
-            (f"{name}'s step", partial(measure_optimizer, name.lower(), recipe, data, group, layout))
+            (f"{name}'s step", partial(measure_optimizer, name.lower(), recipe, data, group, batching))
             for name in ("LAMB", "AdamW", "Muon")
         ]
         longest = 0.0
@@ -139,8 +139,8 @@ def measured_peak(context: Context, device: torch.device) -> float:
     return machine.bf16_peak(device, 256 if context.tiny else 8192)
 
 
-def recipe_and_layout(context: Context, data: TrainingData, case: Case, group: Group) -> tuple[dict, Layout]:
-    """Return a case's recipe and layout: steps of `MICRO_BATCHES` nearly full micro-batches."""
+def recipe_and_batching(context: Context, data: TrainingData, case: Case, group: Group) -> tuple[dict, Batching]:
+    """Return a case's recipe and batching: steps of `MICRO_BATCHES` nearly full micro-batches."""
     network = NETWORKS[context.network]
     model = read_model(network.model)
     if context.tiny:
@@ -162,14 +162,14 @@ def recipe_and_layout(context: Context, data: TrainingData, case: Case, group: G
         precision="fp8" if case.way == "fp8" else "bf16",
     )
     mask_free = group.device.type == "cuda"
-    return recipe, Layout(length, rows, packed=packed, mask_free=mask_free)
+    return recipe, Batching(length, rows, packed=packed, mask_free=mask_free)
 
 
 def make_step(context: Context, case: Case, data: TrainingData, group: Group) -> OurStep:
     """Make the engine's step of a case."""
-    recipe, layout = recipe_and_layout(context, data, case, group)
+    recipe, batching = recipe_and_batching(context, data, case, group)
     return make_our_step(
-        recipe, data, group, layout, compiled=case.way != "eager", cuda_graphs=case.way == "cuda graphs"
+        recipe, data, group, batching, compiled=case.way != "eager", cuda_graphs=case.way == "cuda graphs"
     )
 
 
@@ -200,10 +200,10 @@ def measure(context: Context, case: Case, data: TrainingData, group: Group, peak
 
 def measure_transformers(context: Context, case: Case, data: TrainingData, group: Group) -> Result:
     """Time compiled steps in bf16 with sdpa, on padded rows with prepared masks and labels."""
-    recipe, layout = recipe_and_layout(context, data, case, group)
-    layout = fix_shapes_of_phase(layout, data, recipe, group.world_size)
+    recipe, batching = recipe_and_batching(context, data, case, group)
+    batching = fix_shapes_of_phase(batching, data, recipe, group.world_size)
     torch._dynamo.config.recompile_limit = MAX_PROGRAMS
-    batches = batches_of_transformers(recipe, data, group, layout, 1)
+    batches = batches_of_transformers(recipe, data, group, batching, 1)
     model = make_transformers_model(recipe, data, group.device)
     compiled = torch.compile(model, dynamic=False)
     step = make_transformers_step(model, compiled, batches, group.device, "bf16")
@@ -218,9 +218,9 @@ def measure_transformers(context: Context, case: Case, data: TrainingData, group
     }
 
 
-def measure_optimizer(name: str, recipe: dict, data: TrainingData, group: Group, layout: Layout) -> Result:
+def measure_optimizer(name: str, recipe: dict, data: TrainingData, group: Group, batching: Batching) -> Result:
     """Time an optimizer alone, eager and, if it can be, compiled."""
-    step = make_our_step(recipe, data, group, layout, compiled=False)
+    step = make_our_step(recipe, data, group, batching, compiled=False)
     step.close()
     for weight in step.model.parameters():
         weight.grad = torch.randn_like(weight)

@@ -18,8 +18,8 @@ from steps import free_memory, group_of_one, make_our_step, make_recipe, read_mo
 
 from bertline.files import read_json, sha256_of_file, write_json
 from bertline.results import paths
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
+from bertline.training.data.shapes import Batching
 from gpu_parts.context import ROOT, Context, Result
 from gpu_parts.samples import write_samples_like_wikipedia
 
@@ -72,8 +72,8 @@ def seconds_a_step(context: Context, card: Path, recipe: dict[str, Any], tokens:
     length = recipe["settings"]["sequence_length"]
     with group_of_one(context.threads) as group:
         data = open_training_data(card, length, group.device)
-        layout = Layout(length, tokens // length, mask_free=group.device.type == "cuda")
-        step = make_our_step(recipe, data, group, layout, compiled=False)
+        batching = Batching(length, tokens // length, mask_free=group.device.type == "cuda")
+        step = make_our_step(recipe, data, group, batching, compiled=False)
         seconds, _ = time_step(step, group.device, rounds=8, seconds=4.0)
         step.close()
     del step, data

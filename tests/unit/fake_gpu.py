@@ -33,8 +33,8 @@ from bertline.modeling.activations import ACTIVATIONS  # noqa: E402
 from bertline.modeling.architectures import architecture_of  # noqa: E402
 from bertline.modeling.dropout import drop  # noqa: E402
 from bertline.tasks.task import Head  # noqa: E402
-from bertline.training.data.layouts import Layout  # noqa: E402
 from bertline.training.data.opening import TrainingData, open_training_data  # noqa: E402
+from bertline.training.data.shapes import Batching  # noqa: E402
 from bertline.training.distributed.process_group import Group  # noqa: E402
 from bertline.training.gradient_accumulator import GradientAccumulator  # noqa: E402
 from bertline.training.initial import make_model  # noqa: E402
@@ -85,12 +85,12 @@ def train(
     given["model"] = dict(NETWORKS[network])
     model = make_model(given, data)
     prepare_network(model, precision, GPU)
-    layout = Layout(32, rows, packed=packed, mask_free=True)
+    batching = Batching(32, rows, packed=packed, mask_free=True)
     if compiled:
-        layout = fix_shapes_of_phase(layout, data, given, world_size)
+        batching = fix_shapes_of_phase(batching, data, given, world_size)
     with on_fake_gpu(capability) as mode:
         model, data = moved(model, mode), moved_data(data, mode)
-        accumulator = GradientAccumulator(model, data, given, Group(0, world_size, GPU), layout, compiled=compiled)
+        accumulator = GradientAccumulator(model, data, given, Group(0, world_size, GPU), batching, compiled=compiled)
         accumulator.seek(1)
         lengths = accumulate(accumulator, 1, loss_scale=2.0).lengths
         assert rows > 1 or {True, False} == set(lengths == 32), "there are micro-batches with and without a mask"

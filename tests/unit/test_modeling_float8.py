@@ -12,8 +12,8 @@ from training_processes import journal, train
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertConfig, BertModel
 from bertline.modeling.float8 import Float8Linear, compute_in_float8
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
@@ -103,7 +103,7 @@ def test_the_gradient_of_a_global_batch_points_where_that_of_bf16_does(card):
         model = make_model(given, data)
         if precision == "fp8":
             compute_in_float8(model.encoder.layers)
-        accumulator = GradientAccumulator(model, data, given, Group(0, 1, torch.device("cpu")), Layout(32, 5))
+        accumulator = GradientAccumulator(model, data, given, Group(0, 1, torch.device("cpu")), Batching(32, 5))
         accumulator.seek(0)
         accumulate(accumulator, 0)
         accumulator.close()

@@ -15,8 +15,8 @@ from torch import nn
 
 from bertline.modeling.encoder import tokens_at
 from bertline.modeling.normalization import LayerNorm
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
@@ -86,7 +86,7 @@ def gradient_of(card, network, *, precision, residual_type=None):
     types = set()
     for layer in model.encoder.layers:
         layer.register_forward_hook(lambda module, given, result: types.add(result.dtype))
-    accumulator = GradientAccumulator(model, data, given, Group(0, 1, CPU), Layout(32, 5))
+    accumulator = GradientAccumulator(model, data, given, Group(0, 1, CPU), Batching(32, 5))
     accumulator.seek(3)
     accumulate(accumulator, 3)
     accumulator.close()

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertline.modeling.weight_copies import WeightCopies
 from bertline.training import gradient_accumulator
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
@@ -54,10 +54,10 @@ def accumulator_of(
     model = make_model(given, data)
     prepare_network(model, precision, CPU)
     model.encoder.activation_checkpointing = checkpointing
-    layout = Layout(32, rows)
+    batching = Batching(32, rows)
     if compiled:
-        layout = fix_shapes_of_phase(layout, data, given, 1)
-    made = GradientAccumulator(model, data, given, Group(0, 1, CPU), layout, compiled=compiled and not by_layer)
+        batching = fix_shapes_of_phase(batching, data, given, 1)
+    made = GradientAccumulator(model, data, given, Group(0, 1, CPU), batching, compiled=compiled and not by_layer)
     if by_layer:  # as on a GPU
         made._loss_fn = make_loss_fn(model, precision=precision, compiled=True, by_layer=True)
     made.seek(0)

@@ -23,8 +23,8 @@ from bertline.modeling.dropout import drop
 from bertline.modeling.float8 import knows_float8
 from bertline.training.data.batches import global_batch
 from bertline.training.data.collation import mask_batch, micro_batches
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
@@ -67,10 +67,10 @@ def gradient_of(card, device, *, packed=False, compiled=False, precision="fp32")
     model = make_model(given, data)
     prepare_network(model, precision, device)
     model.to(device)
-    layout = Layout(32, 5, packed=packed)
+    batching = Batching(32, 5, packed=packed)
     if compiled:
-        layout = fix_shapes_of_phase(layout, data, given, 1)
-    accumulator = GradientAccumulator(model, data, given, Group(0, 1, device), layout, compiled=compiled)
+        batching = fix_shapes_of_phase(batching, data, given, 1)
+    accumulator = GradientAccumulator(model, data, given, Group(0, 1, device), batching, compiled=compiled)
     accumulator.seek(3)
     accumulate(accumulator, 3)
     accumulator.close()
@@ -84,7 +84,7 @@ def test_masks_are_those_of_the_cpu(card, packed):
     for device in (CPU, GPU):
         data = open_training_data(card, 32, device)
         batch = global_batch(data.train.lengths, start=5, size=40, seed=3, masking=masking)
-        [made] = micro_batches(batch, data.train, Layout(32, 40, packed=packed))
+        [made] = micro_batches(batch, data.train, Batching(32, 40, packed=packed))
         masked = mask_batch(made.to(device), seed=3, masking=masking, vocabulary=data.vocabulary)
         found.append([tensor.cpu() for tensor in masked])
     for on_cpu, on_gpu in zip(*found, strict=True):

@@ -13,7 +13,7 @@ from bertline.encoding.dataset import open_dataset
 from bertline.encoding.masking import IGNORED, Masking
 from bertline.training.data.batches import assign_to_ranks, evaluation_batch, global_batch, of_rank
 from bertline.training.data.collation import micro_batches
-from bertline.training.data.layouts import Layout, fix_shapes
+from bertline.training.data.shapes import Batching, fix_shapes
 
 
 @pytest.fixture(scope="module")
@@ -24,16 +24,16 @@ def reader(tmp_path_factory):
 MASKING = Masking(0.15)
 
 
-def layout_of(reader, batch, rows, *, length=32, world_size=1, fixed=False, **options):
-    layout = Layout(length, rows, **options)
+def batching_of(reader, batch, rows, *, length=32, world_size=1, fixed=False, **options):
+    batching = Batching(length, rows, **options)
     samples = -(-len(batch.samples) // world_size)
-    return fix_shapes(layout, reader, MASKING, batch, samples=samples) if fixed else layout
+    return fix_shapes(batching, reader, MASKING, batch, samples=samples) if fixed else batching
 
 
 def divide(reader, batch, *, world_size, rows, **options):
-    layout = layout_of(reader, batch, rows, world_size=world_size, **options)
+    batching = batching_of(reader, batch, rows, world_size=world_size, **options)
     weights = [1.0] * world_size
-    return [list(micro_batches(of_rank(batch, rank, weights), reader, layout)) for rank in range(world_size)]
+    return [list(micro_batches(of_rank(batch, rank, weights), reader, batching)) for rank in range(world_size)]
 
 
 def samples_of(micro):
@@ -66,18 +66,18 @@ def test_every_sample_of_a_global_batch_is_computed_once(reader, world_size, row
 
 
 @pytest.mark.parametrize(
-    ("layout", "masked"), [({}, False), ({"fixed": True}, True), ({"fixed": True, "mask_free": True}, False)]
+    ("batching", "masked"), [({}, False), ({"fixed": True}, True), ({"fixed": True, "mask_free": True}, False)]
 )
-def test_only_full_rows_go_without_an_attention_mask_and_only_where_the_layout_lets_them(reader, layout, masked):
+def test_only_full_rows_go_without_an_attention_mask_and_only_where_that_is_allowed(reader, batching, masked):
     full, shorter = np.flatnonzero(reader.lengths == 24)[:2], np.flatnonzero(reader.lengths == 23)[:1]
     for samples, rows, expected in ((full, 2, masked), (np.concatenate([shorter, full[:1]]), 2, True)):
         batch = evaluation_batch(samples, reader.lengths, MASKING)
-        [micro] = micro_batches(batch, reader, layout_of(reader, batch, rows, length=24, **layout))
+        [micro] = micro_batches(batch, reader, batching_of(reader, batch, rows, length=24, **batching))
         assert (micro.attention_mask is not None) == expected
     # A row that holds no sequence is not full.
     one = evaluation_batch(full[:1], reader.lengths, MASKING)
-    layout = layout_of(reader, batch, 2, length=24, fixed=True, mask_free=True)
-    [micro] = micro_batches(one, reader, layout)
+    batching = batching_of(reader, batch, 2, length=24, fixed=True, mask_free=True)
+    [micro] = micro_batches(one, reader, batching)
     assert micro.attention_mask is not None
 
 

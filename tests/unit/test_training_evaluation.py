@@ -11,9 +11,9 @@ import torch
 from synthetic_dataset import recipe, write_dataset
 from torch import distributed
 
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
 from bertline.training.data.prefetching import READ_AHEAD
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
 from bertline.training.evaluation import evaluate
 from bertline.training.initial import make_model
@@ -41,6 +41,6 @@ def test_each_micro_batch_is_requested_from_storage_a_few_before_it_is_read(
 
     monkeypatch.setattr(data.held_out, "gather", gather_noted)
     monkeypatch.setattr(data.held_out, "read_ahead", lambda samples: requested.append((len(read), list(samples))))
-    evaluate(make_model(recipe(), data), data, one_process, layout=Layout(32, 2), precision="fp32")
+    evaluate(make_model(recipe(), data), data, one_process, batching=Batching(32, 2), precision="fp32")
     assert len(read) > READ_AHEAD + 2
     assert requested == list(enumerate(read[READ_AHEAD:]))

@@ -16,8 +16,8 @@ from training_processes import Trainer, journal, train
 
 from bertline.console import BertlineError
 from bertline.files import sha256_of_file
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, own_part
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
@@ -190,8 +190,8 @@ def test_layers_whose_weights_are_sharded_are_compiled_without_a_break(card, mon
             model.encoder.activation_checkpointing = checkpointing
             if sharded:
                 apply_fsdp(model, group)
-            layout = fix_shapes_of_phase(Layout(32, 3), data, given, 1)
-            accumulator = GradientAccumulator(model, data, given, group, layout, compiled=sharded)
+            batching = fix_shapes_of_phase(Batching(32, 3), data, given, 1)
+            accumulator = GradientAccumulator(model, data, given, group, batching, compiled=sharded)
             accumulator.seek(0)
             accumulate(accumulator, 0)
             accumulator.close()
@@ -218,7 +218,7 @@ def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card
             model, group = make_model(given, data), Group(rank, 3, cpu)
             total = 4 * sum(weight.numel() for weight in model.parameters())
             apply_fsdp(model, group)
-            accumulator = GradientAccumulator(model, data, given, group, Layout(32, 3))
+            accumulator = GradientAccumulator(model, data, given, group, Batching(32, 3))
             optimizer = make_optimizer(model, given["settings"])
             accumulator.seek(0)
             accumulate(accumulator, 0)

@@ -10,8 +10,8 @@ from gradient_helpers import accumulate
 from synthetic_dataset import MODEL, recipe, write_dataset
 
 from bertline.console import BertlineError
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
@@ -50,12 +50,12 @@ def gradients_of(
     total = None
     for rank in range(len(rank_weights)):
         data = open_training_data(card, 32, cpu)
-        layout = Layout(32, rows, packed=packed)
+        batching = Batching(32, rows, packed=packed)
         if fixed:
-            layout = fix_shapes_of_phase(layout, data, given, len(rank_weights))
+            batching = fix_shapes_of_phase(batching, data, given, len(rank_weights))
         group = Group(rank, len(rank_weights), cpu)
         model = make_model(given, data)
-        accumulator = GradientAccumulator(model, data, given, group, layout, compiled=compiled and not by_layer)
+        accumulator = GradientAccumulator(model, data, given, group, batching, compiled=compiled and not by_layer)
         if by_layer:  # as on a GPU
             accumulator._loss_fn = make_loss_fn(model, precision=precision, compiled=True, by_layer=True)
         accumulator.balance_load(",".join(map(str, rank_weights)))
@@ -99,7 +99,7 @@ def test_every_rank_and_step_draws_other_random_numbers_and_again_the_same(card)
     model = make_model(given, data)
 
     def numbers(rank):
-        accumulator = GradientAccumulator(model, data, given, Group(rank, 2, torch.device("cpu")), Layout(32, 4))
+        accumulator = GradientAccumulator(model, data, given, Group(rank, 2, torch.device("cpu")), Batching(32, 4))
         accumulator.seek(0)
         found = []
         for step in range(2):
@@ -122,7 +122,7 @@ def test_a_rank_alone_has_the_same_gradients_in_one_buffer(card):
     for always_flat in (False, True):
         data = open_training_data(card, 32, torch.device("cpu"))
         model = make_model(given, data)
-        accumulator = GradientAccumulator(model, data, given, Group(0, 1, torch.device("cpu")), Layout(32, 4))
+        accumulator = GradientAccumulator(model, data, given, Group(0, 1, torch.device("cpu")), Batching(32, 4))
         names = ("mlm_loss", "mlm_correct", "masked", "pair_loss", "pair_correct")
         accumulator.gradients = Gradients(model, names, world_size=1, always_flat=always_flat)
         accumulator.seek(0)

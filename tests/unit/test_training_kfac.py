@@ -15,8 +15,8 @@ from training_processes import Trainer, train, train_killed_five_times
 
 from bertline.console import BertlineError
 from bertline.files import read_json, sha256_of_file
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.assignment import assign
 from bertline.training.distributed.grid import Grid
 from bertline.training.distributed.process_group import Group
@@ -91,8 +91,8 @@ def test_preconditioned_gradients_are_those_of_kfac_pytorch(case):
 
 def learner_of(given, card, rows=16, **options):
     data = open_training_data(card, 32, CPU)
-    layout = Layout(32, rows, packed=given["settings"]["packing"])
-    learner = make_learner(given, data, Group(0, 1, CPU), Options(**options), layout=layout)
+    batching = Batching(32, rows, packed=given["settings"]["packing"])
+    learner = make_learner(given, data, Group(0, 1, CPU), Options(**options), batching=batching)
     learner.accumulator.seek(0)
     return learner
 

@@ -36,8 +36,8 @@ def compute(rank: int, ranks: int, port: int, card: Path, output: Path) -> None:
     """Time steps with equal and with measured parts in turns; rank 0 writes times, weights and the last gradient."""
     from gradient_helpers import accumulate
 
-    from bertline.training.data.layouts import Layout
     from bertline.training.data.opening import open_training_data
+    from bertline.training.data.shapes import Batching
     from bertline.training.distributed.process_group import join_group
     from bertline.training.gradient_accumulator import GradientAccumulator
     from bertline.training.initial import make_model
@@ -46,7 +46,7 @@ def compute(rank: int, ranks: int, port: int, card: Path, output: Path) -> None:
     group = join_group(ranks)
     data = open_training_data(card, 32, group.device)
     model = make_model(GIVEN, data)
-    accumulator = GradientAccumulator(model, data, GIVEN, group, Layout(32, 4))
+    accumulator = GradientAccumulator(model, data, GIVEN, group, Batching(32, 4))
     seconds: dict[str, list[float]] = {"equal": [], "measured": []}
     weights: list[float] = []
     for _ in range(ROUNDS if ranks > 1 else 1):

@@ -13,8 +13,8 @@ from training_processes import Trainer, journal, train
 
 from bertline.files import sha256_of_file
 from bertline.training import micro_batch
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import open_training_data
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
 from bertline.training.initial import make_model
 from bertline.training.micro_batch import fastest, largest, rows_of
@@ -112,5 +112,5 @@ def test_all_ranks_take_the_smallest_of_their_sizes(tmp_path, monkeypatch):
     data = open_training_data(write_dataset(tmp_path / "dataset"), 32, torch.device("cpu"))
     given = {**recipe(), "model": MODEL}
     group = WithASmallerOne(0, 1, torch.device("cpu"))
-    found = micro_batch.find_micro_batch_tokens(make_model(given, data), data, given, Layout(32, 1), group)
+    found = micro_batch.find_micro_batch_tokens(make_model(given, data), data, given, Batching(32, 1), group)
     assert found == 32

@@ -21,7 +21,7 @@ from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.training.data.batches import evaluation_batch
 from bertline.training.data.collation import micro_batches
 from bertline.training.data.exporting import export_samples
-from bertline.training.data.layouts import Layout, fix_shapes
+from bertline.training.data.shapes import Batching, fix_shapes
 from bertline.training.objective import compute_loss, make_loss_fn
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
@@ -38,11 +38,11 @@ def test_a_batch_shows_static_masks_as_they_are(made: Path, imported: Path, pack
     reader, rows = reader_and_rows(made, imported)
     samples = np.random.default_rng(1).permutation(len(reader))[:100]
     batch = evaluation_batch(samples, reader.lengths, Masking(0.15), reader.mask_counts)
-    layout = Layout(LENGTH, 8, packed=packed)
+    batching = Batching(LENGTH, 8, packed=packed)
     if fixed:
-        layout = fix_shapes(layout, reader, Masking(0.15), batch, samples=len(samples))
+        batching = fix_shapes(batching, reader, Masking(0.15), batch, samples=len(samples))
     seen = []
-    for micro in micro_batches(batch, reader, layout):
+    for micro in micro_batches(batch, reader, batching):
         assert micro.masked is not None
         labels = torch.full((micro.input_ids.numel(),), -1)
         asked = micro.masked.labels != IGNORED
@@ -76,7 +76,7 @@ def total_loss(model: BertForPreTraining, reader: SampleReader, samples: np.ndar
     vocabulary = Vocabulary.of_card(reader.card)
     found = [
         torch.stack(compute_loss(sums, micro, seed=seed, masking=HELD_OUT_MASKING, vocabulary=vocabulary))
-        for micro in micro_batches(batch, reader, Layout(LENGTH, 16))
+        for micro in micro_batches(batch, reader, Batching(LENGTH, 16))
     ]
     return torch.stack(found).double().sum(0).tolist()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bertline.console import BertlineError
-from bertline.modeling import bert, layout_bert, layout_modern, layout_roberta, modern
+from bertline.modeling import bert, huggingface_bert, huggingface_modern, huggingface_roberta, modern
 from bertline.modeling.bert import BertConfig, BertForPreTraining
 from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.modern import ModernConfig, ModernForPreTraining
@@ -20,7 +20,7 @@ PreTrainingNetwork = BertForPreTraining | ModernForPreTraining | RobertaForPreTr
 DEFAULT = "bert"
 
 
-class Layout(Protocol):
+class HuggingFaceNames(Protocol):
     """Module with an architecture's names and keys in Hugging Face's layout."""
 
     MODEL_TYPE: str
@@ -40,23 +40,23 @@ class Layout(Protocol):
 
 @dataclass(frozen=True)
 class Architecture:
-    """The classes of a network, and its layout. Networks for the same purpose share a calling convention."""
+    """The classes of a network, and its names outside. Networks for the same purpose share a calling convention."""
 
     config: type[NetworkConfig]
     pretraining: Callable[[Any], PreTrainingNetwork]
     task_network: Callable[[Any, Head, int], TaskNetwork]
-    layout: Layout
+    huggingface: HuggingFaceNames
 
 
 ARCHITECTURES = {
-    "bert": Architecture(BertConfig, BertForPreTraining, bert.make_task_network, layout_bert),
-    "modern": Architecture(ModernConfig, ModernForPreTraining, modern.make_task_network, layout_modern),
-    "roberta": Architecture(RobertaConfig, RobertaForPreTraining, bert.make_task_network, layout_roberta),
+    "bert": Architecture(BertConfig, BertForPreTraining, bert.make_task_network, huggingface_bert),
+    "modern": Architecture(ModernConfig, ModernForPreTraining, modern.make_task_network, huggingface_modern),
+    "roberta": Architecture(RobertaConfig, RobertaForPreTraining, bert.make_task_network, huggingface_roberta),
 }
 
 
 def architecture_of(config: NetworkConfig) -> Architecture:
-    """Return the classes and the layout of a configuration."""
+    """Return what belongs to the architecture of a configuration."""
     return ARCHITECTURES[config.architecture]
 
 

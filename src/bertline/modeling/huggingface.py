@@ -1,6 +1,6 @@
 """Import and export of Hugging Face's layout: config.json, model.safetensors and the tokenizer's files.
 
-The modules layout_bert, layout_modern and layout_roberta define the names and keys of each architecture.
+The modules huggingface_bert, huggingface_modern and huggingface_roberta define the names and keys of each architecture.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bertline.encoding.tokenizer import (
     special_token_ids,
 )
 from bertline.files import read_json, write_folder_atomically, write_json, write_text
-from bertline.modeling.architectures import ARCHITECTURES, Layout, architecture_of
+from bertline.modeling.architectures import ARCHITECTURES, HuggingFaceNames, architecture_of
 from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.modeling.weights import load_tensors, save_tensors
@@ -72,8 +72,8 @@ def write_huggingface(
         head: of the `TaskNetwork`. The classes of transformers are `BertForSequenceClassification` and so on.
         labels: names of its classes; none for a regression and for answers.
     """
-    layout = architecture_of(config).layout
-    identifiers = _write_tokenizer(tokenizer, config, layout, directory, head)
+    huggingface = architecture_of(config).huggingface
+    identifiers = _write_tokenizer(tokenizer, config, huggingface, directory, head)
     content = config_json_of(config, identifiers, head, labels)
     weights = to_huggingface(config, state_dict, head, padding=content["pad_token_id"])
     save_tensors(directory / paths.WEIGHTS, weights)
@@ -84,16 +84,16 @@ def config_json_of(
     config: NetworkConfig, identifiers: Mapping[str, int], head: Head | None = None, labels: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the content of the config.json of a network with these special tokens, `head` and `labels`."""
-    layout = architecture_of(config).layout
+    huggingface = architecture_of(config).huggingface
     content = {
         **dataclasses.asdict(config),
-        **layout.config_json(config, identifiers),
-        "model_type": layout.MODEL_TYPE,
+        **huggingface.config_json(config, identifiers),
+        "model_type": huggingface.MODEL_TYPE,
         "pad_token_id": identifiers["[PAD]"],
         "dtype": "float32",
     }
     if head:
-        content["architectures"] = [layout.TASKS[head][0]]
+        content["architectures"] = [huggingface.TASKS[head][0]]
     if head == "sequence":
         content["problem_type"] = "single_label_classification" if labels else "regression"
     if labels or head == "sequence":
@@ -110,13 +110,13 @@ def to_huggingface(
 
     `padding` is the id of [PAD], on which RoBERTa's numbers of positions depend.
     """
-    layout = architecture_of(config).layout
-    unused = layout.unused_positions({"pad_token_id": padding})
+    huggingface = architecture_of(config).huggingface
+    unused = huggingface.unused_positions({"pad_token_id": padding})
     weights: dict[str, Tensor] = {}
-    for ours, theirs in _names(config, layout, head).items():
+    for ours, theirs in _names(config, huggingface, head).items():
         if ours in state_dict:
             tensor = state_dict[ours]
-            if ours in layout.PADDED:
+            if ours in huggingface.PADDED:
                 tensor = tensor[: config.vocab_size]
             if ours == POSITIONS:
                 tensor = torch.cat([tensor.new_zeros(unused, tensor.shape[1]), tensor])
@@ -142,7 +142,7 @@ def load_huggingface(directory: Path, head: Head | None = None) -> tuple[Network
 
 def unused_positions_of(config: NetworkConfig, path: Path) -> int:
     """Return how many first rows of the position table no input uses, for the network of a config.json."""
-    return architecture_of(config).layout.unused_positions(read_config_json(path))
+    return architecture_of(config).huggingface.unused_positions(read_config_json(path))
 
 
 def from_huggingface(
@@ -156,16 +156,16 @@ def from_huggingface(
     """Convert Hugging Face's weights to Bertline's names: float32, the vocabulary padded.
 
     Names of old versions are accepted, unknown names left out. `source` names the weights in errors,
-    `unused_positions` is that of the layout for their config.json. Raises BertlineError, naming the weight, if one of
-    the encoder is missing, and for one of another shape than that in `config`, or with NaN or infinity.
+    `unused_positions` is that of the architecture for their config.json. Raises BertlineError, naming the weight, if
+    one of the encoder is missing, and for one of another shape than that in `config`, or with NaN or infinity.
     """
-    layout = architecture_of(config).layout
-    names = _names(config, layout, head)
+    huggingface = architecture_of(config).huggingface
+    names = _names(config, huggingface, head)
     known = {part for parts in names.values() for part in parts}
     theirs: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         present = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        present = present if present in known else f"{layout.ENCODER}.{present}"
+        present = present if present in known else f"{huggingface.ENCODER}.{present}"
         if present in theirs and present in known:
             raise BertlineError(f"{source}: {present} is there twice, once under an old name; remove one")
         theirs[present] = tensor
@@ -176,7 +176,7 @@ def from_huggingface(
                 raise BertlineError(f"{source} lacks the weights {name} of its configuration; fetch it again")
             continue
         found = [theirs[part] for part in names[name]]
-        if name in layout.PADDED:
+        if name in huggingface.PADDED:
             rows = _checked_rows(found[0], config.vocab_size, "words", "vocab_size", source)
         elif name == POSITIONS and unused_positions:
             positions = config.max_position_embeddings + unused_positions
@@ -188,7 +188,7 @@ def from_huggingface(
         tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
         if name == POSITIONS:
             tensor = tensor[unused_positions:]
-        ours[name] = _pad(tensor, config) if name in layout.PADDED else tensor
+        ours[name] = _pad(tensor, config) if name in huggingface.PADDED else tensor
     return ours
 
 
@@ -232,15 +232,15 @@ def _checked_rows(tensor: Tensor, expected: int, what: str, key: str, source: st
     return expected
 
 
-def _names(config: NetworkConfig, layout: Layout, head: Head | None) -> dict[str, tuple[str, ...]]:
+def _names(config: NetworkConfig, huggingface: HuggingFaceNames, head: Head | None) -> dict[str, tuple[str, ...]]:
     """Map Bertline's names, of which the network lacks some, to Hugging Face's names of their equal parts."""
-    names: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in layout.NAMES.items()}
+    names: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in huggingface.NAMES.items()}
     if head:
-        names |= {f"classifier.{kind}": (f"{layout.TASKS[head][1]}.{kind}",) for kind in ("weight", "bias")}
+        names |= {f"classifier.{kind}": (f"{huggingface.TASKS[head][1]}.{kind}",) for kind in ("weight", "bias")}
     for layer in range(config.num_hidden_layers):
-        for ours, parts in layout.LAYER_NAMES.items():
+        for ours, parts in huggingface.LAYER_NAMES.items():
             for kind in ("weight", "bias"):
-                theirs = tuple(f"{layout.LAYERS}.{layer}.{part}.{kind}" for part in parts)
+                theirs = tuple(f"{huggingface.LAYERS}.{layer}.{part}.{kind}" for part in parts)
                 names[f"encoder.layers.{layer}.{ours}.{kind}"] = theirs
     return names
 
@@ -248,7 +248,7 @@ def _names(config: NetworkConfig, layout: Layout, head: Head | None) -> dict[str
 def read_configuration(path: Path) -> NetworkConfig:
     """Return the network that a config.json describes. Raises BertlineError if it is not supported."""
     given = read_config_json(path)
-    architectures = {architecture.layout.MODEL_TYPE: architecture for architecture in ARCHITECTURES.values()}
+    architectures = {architecture.huggingface.MODEL_TYPE: architecture for architecture in ARCHITECTURES.values()}
     kind = given.get("model_type", "bert")
     architecture = architectures.get(kind) if isinstance(kind, str) else None
     if architecture is None:
@@ -257,13 +257,13 @@ def read_configuration(path: Path) -> NetworkConfig:
         raise BertlineError(
             f"{path}: model_type is {kind!r}, only {described} can be read; name a directory with one of them"
         )
-    for key, value in architecture.layout.FIXED.items():
+    for key, value in architecture.huggingface.FIXED.items():
         if given.get(key, value) != value:
             raise BertlineError(f"{path}: {key} is {given[key]!r}, only {value!r} can be read; choose other weights")
     known = {field.name: given[field.name] for field in dataclasses.fields(architecture.config) if field.name in given}
     try:
         config = architecture.config.from_dict(known)
-        return architecture.config.from_dict(known | architecture.layout.renamed_settings(path, given, config))
+        return architecture.config.from_dict(known | architecture.huggingface.renamed_settings(path, given, config))
     except BertlineError as error:
         raise error if str(error).startswith(str(path)) else BertlineError(f"{path}: {error}") from None
 
@@ -303,7 +303,7 @@ def _pad(tensor: Tensor, config: NetworkConfig) -> Tensor:
 
 
 def _write_tokenizer(
-    source: Path, config: NetworkConfig, layout: Layout, directory: Path, head: Head | None
+    source: Path, config: NetworkConfig, huggingface: HuggingFaceNames, directory: Path, head: Head | None
 ) -> dict[str, int]:
     """Write the tokenizer's files, including vocab.txt for WordPiece; return its entries with their ids."""
     tokenizer = read_tokenizer(source)
@@ -317,7 +317,11 @@ def _write_tokenizer(
         )
     save_tokenizer(tokenizer, directory / paths.TOKENIZER)
     names = {f"{token[1:-1].lower()}_token": tokenizer.id_to_token(index) for token, index in special.items()}
-    shared = {"model_max_length": config.max_position_embeddings, "model_input_names": list(layout.INPUTS), **names}
+    shared = {
+        "model_max_length": config.max_position_embeddings,
+        "model_input_names": list(huggingface.INPUTS),
+        **names,
+    }
     if head:  # "[SEP]" in a text is text, as in training; a masked language model's user writes "[MASK]"
         shared["split_special_tokens"] = True
     if is_byte_level(tokenizer) or is_unigram(tokenizer):

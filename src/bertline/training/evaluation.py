@@ -14,9 +14,9 @@ from torch import distributed, nn
 from bertline.encoding.masking import HELD_OUT_MASKING, HELD_OUT_SEED, held_out_samples
 from bertline.training.data.batches import evaluation_batch, of_rank
 from bertline.training.data.collation import collate, idle_micro_batch
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.prefetching import READ_AHEAD
+from bertline.training.data.shapes import Batching
 from bertline.training.data.splitting import split
 from bertline.training.distributed.fsdp import passes_in_lockstep
 from bertline.training.distributed.process_group import Group
@@ -33,7 +33,7 @@ def evaluate(
     data: TrainingData,
     group: Group,
     *,
-    layout: Layout,
+    batching: Batching,
     precision: str,
     stop_is_seen: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
@@ -47,19 +47,19 @@ def evaluate(
     batch = evaluation_batch(held_out_samples(len(reader)), reader.lengths, HELD_OUT_MASKING, reader.mask_counts)
     # Not compiled: compilation would take longer than it saves.
     loss_fn = make_loss_fn(model, precision=precision, compiled=False)
-    layout = replace(layout, shapes=())
+    batching = replace(batching, shapes=())
     totals = torch.zeros(len(LossStatistics._fields), dtype=torch.float64, device=group.device)
     interrupted = False
     model.eval()
-    parts = split(of_rank(batch, group.rank, [1.0] * group.world_size), layout)
+    parts = split(of_rank(batch, group.rank, [1.0] * group.world_size), batching)
     for number in range(passes_in_lockstep(model, len(parts), group)):
         if number and (interrupted := stop_is_seen()):
             break
         for later in parts[number + READ_AHEAD : number + READ_AHEAD + 1]:
             reader.read_ahead(later.batch.samples)
-        made = (
-            collate(parts[number], reader, layout) if number < len(parts) else idle_micro_batch(batch, reader, layout)
-        ).to(group.device)
+        is_idle = number >= len(parts)
+        made = idle_micro_batch(batch, reader, batching) if is_idle else collate(parts[number], reader, batching)
+        made = made.to(group.device)
         found = compute_loss(loss_fn, made, seed=HELD_OUT_SEED, masking=HELD_OUT_MASKING, vocabulary=data.vocabulary)
         totals += torch.stack(found).double()
     model.train()

@@ -17,11 +17,11 @@ from bertline.modeling.weight_copies import WeightCopies
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import GlobalBatch
 from bertline.training.data.collation import MicroBatch, idle_micro_batch
-from bertline.training.data.layouts import Layout
 from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.order import data_seed_of
 from bertline.training.data.prefetching import WorkItem, prefetch, work_items
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.fsdp import passes_in_lockstep, reduces_in_backward
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
@@ -39,7 +39,7 @@ class GradientAccumulator:
         data: TrainingData,
         recipe: dict[str, Any],
         group: Group,
-        layout: Layout,
+        batching: Batching,
         *,
         first_position: int = 0,
         compiled: bool = False,
@@ -52,7 +52,7 @@ class GradientAccumulator:
             first_position: of global batch 0 in the order of samples.
             votes: names of numbers that are summed over the ranks with the gradients, in addition to `LossStatistics`.
         """
-        self._data, self._recipe, self._group, self._layout = data, recipe, group, layout
+        self._data, self._recipe, self._group, self._batching = data, recipe, group, batching
         settings = recipe["settings"]
         self._masking = Masking(**settings["masking"])
         # A CPU runs a program of the whole network 5 to 20 percent faster than one of each layer.
@@ -96,7 +96,7 @@ class GradientAccumulator:
         self.close()
         items = work_items(
             self._data,
-            self._layout,
+            self._batching,
             self._recipe,
             first_step=step,
             first_position=self._first_position,
@@ -140,7 +140,7 @@ class GradientAccumulator:
             if item.micro_batch is not None:
                 yield self._counted(item.micro_batch)
         for _ in range(item.micro_batches, passes):
-            idle = idle_micro_batch(item.batch, self._data.train, self._layout)
+            idle = idle_micro_batch(item.batch, self._data.train, self._batching)
             yield self._counted(idle.to(self._group.device))
 
     def _next(self) -> WorkItem:

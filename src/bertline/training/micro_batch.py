@@ -20,9 +20,9 @@ from bertline.encoding.masking import Masking
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.data.batches import GlobalBatch, global_batch
 from bertline.training.data.collation import micro_batches
-from bertline.training.data.layouts import MAX_WIDTHS, Layout, fix_shapes, full_shape
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.order import data_seed_of
+from bertline.training.data.shapes import MAX_WIDTHS, Batching, fix_shapes, full_shape
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import compute_loss, make_loss_fn
 from bertline.training.optimizers.registry import OPTIMIZERS, make_optimizer
@@ -49,7 +49,7 @@ def rows_of(micro_batch_tokens: int, settings: dict[str, Any], world_size: int) 
     return -(-of_rank // pieces)
 
 
-def choose_layout(
+def choose_batching(
     model: PreTrainingNetwork,
     data: TrainingData,
     recipe: dict[str, Any],
@@ -57,15 +57,15 @@ def choose_layout(
     options: Options,
     *,
     before: Mapping[str, Any] | None,
-) -> Layout:
-    """Choose the layout of the phase's micro-batches; the same on every rank.
+) -> Batching:
+    """Choose how the phase's samples become micro-batches; the same on every rank.
 
     Args:
         before: how the resumed checkpoint was computed. Its measured size is kept for the same number of ranks on the
             same device: the last bits depend on it.
     """
     settings = recipe["settings"]
-    layout = Layout(
+    batching = Batching(
         settings["sequence_length"],
         1,
         packed=settings["packing"],
@@ -77,27 +77,27 @@ def choose_layout(
         here = group.world_size, group.device_name
         # Rank 0 decides: other ranks may have other devices.
         if group.broadcast(before is not None and (before["world_size"], before["device"]) == here):
-            layout = replace(layout, rows=group.broadcast(before and before["rows"]))
+            batching = replace(batching, rows=group.broadcast(before and before["rows"]))
         else:
-            tokens = find_micro_batch_tokens(model, data, recipe, layout, group)
+            tokens = find_micro_batch_tokens(model, data, recipe, batching, group)
             logger.info("micro-batches of %d tokens are the best here, found by trying", tokens)
     if tokens is not None:
-        layout = replace(layout, rows=rows_of(tokens, settings, group.world_size))
+        batching = replace(batching, rows=rows_of(tokens, settings, group.world_size))
     if options.compiled:
-        layout = fix_shapes_of_phase(layout, data, recipe, group.world_size)
-        shapes = ", ".join(map(str, layout.shapes))
+        batching = fix_shapes_of_phase(batching, data, recipe, group.world_size)
+        shapes = ", ".join(map(str, batching.shapes))
         logger.info("shapes of micro-batches, each with a program of its own: %s", shapes)
-    return layout
+    return batching
 
 
-def fix_shapes_of_phase(layout: Layout, data: TrainingData, recipe: dict[str, Any], world_size: int) -> Layout:
-    """Return `layout` with the fixed shapes that compiled programs need, the same on every rank."""
+def fix_shapes_of_phase(batching: Batching, data: TrainingData, recipe: dict[str, Any], world_size: int) -> Batching:
+    """Return `batching` with the fixed shapes that compiled programs need, the same on every rank."""
     settings = recipe["settings"]
     masking, typical = Masking(**settings["masking"]), _typical_batch(data, recipe)
     samples = _max_rows(settings, world_size)
-    micro_batches = settings["steps"] * max(1.0, samples * float(typical.lengths.mean()) / layout.tokens)
+    micro_batches = settings["steps"] * max(1.0, samples * float(typical.lengths.mean()) / batching.tokens)
     most = min(MAX_WIDTHS, max(1, int(micro_batches / MICRO_BATCHES_OF_A_PROGRAM)))
-    return fix_shapes(layout, data.train, masking, typical, samples=samples, most=most)
+    return fix_shapes(batching, data.train, masking, typical, samples=samples, most=most)
 
 
 def _typical_batch(data: TrainingData, recipe: dict[str, Any]) -> GlobalBatch:
@@ -114,7 +114,7 @@ def _typical_batch(data: TrainingData, recipe: dict[str, Any]) -> GlobalBatch:
 
 
 def find_micro_batch_tokens(
-    model: PreTrainingNetwork, data: TrainingData, recipe: dict[str, Any], layout: Layout, group: Group
+    model: PreTrainingNetwork, data: TrainingData, recipe: dict[str, Any], batching: Batching, group: Group
 ) -> int:
     """Find the best size for this phase on this hardware: the minimum over all ranks.
 
@@ -123,7 +123,7 @@ def find_micro_batch_tokens(
     takes at most as much memory.
 
     Args:
-        layout: of the micro-batches; its rows are ignored.
+        batching: of the micro-batches; its rows are ignored.
 
     Raises BertlineError if not even one row fits.
     """
@@ -133,7 +133,7 @@ def find_micro_batch_tokens(
     typical = _typical_batch(data, recipe)
 
     def compute(rows: int) -> None:
-        full = replace(layout, rows=rows)
+        full = replace(batching, rows=rows)
         full = replace(full, shapes=(full_shape(full, data.train, masking, typical),))
         batch = typical.take(np.arange(len(typical.samples))[-rows:])
         made = micro_batches(batch, data.train, full)
@@ -158,10 +158,10 @@ def find_micro_batch_tokens(
         )
     if not rows:
         raise BertlineError(
-            f"micro_batch_tokens: auto: not even one sequence of {layout.sequence_length} tokens fits into the GPU's "
+            f"micro_batch_tokens: auto: not even one sequence of {batching.sequence_length} tokens fits into the GPU's "
             "memory; give --activation-checkpointing, or choose a smaller model"
         )
-    return -group.all_reduce_max(-rows) * layout.sequence_length
+    return -group.all_reduce_max(-rows) * batching.sequence_length
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:

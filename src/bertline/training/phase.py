@@ -121,7 +121,7 @@ class Phase:
         if found is None:
             self._make_ranks_equal()
             # Not interrupted: there is nothing to save yet.
-            self._record(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.layout.tokens)})
+            self._record(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.batching.tokens)})
             if options.keep_every or 0 in options.keep_steps:
                 self.save()
 
@@ -216,7 +216,7 @@ class Phase:
             learner.model,
             learner.data,
             self.group,
-            layout=learner.layout,
+            batching=learner.batching,
             precision=precision,
             stop_is_seen=stop_is_seen,
         )
@@ -370,7 +370,7 @@ class Phase:
             "dataset_digest": learner.data.digest,
             "tokenizer_sha256": learner.data.tokenizer_sha256,
             "compiled": self.options.compiled,
-            "micro_batch_tokens": learner.layout.tokens,
+            "micro_batch_tokens": learner.batching.tokens,
         }
 
     def _published(self) -> tuple[Path, int, int]:

@@ -12,8 +12,8 @@ import torch
 
 from bertline.console import BertlineError
 from bertline.training.checkpoints import load_checkpoint
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, load_weights
 from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.distributed.process_group import Group
@@ -24,7 +24,7 @@ from bertline.training.initial import (
     load_initial_weights,
     make_model,
 )
-from bertline.training.micro_batch import choose_layout
+from bertline.training.micro_batch import choose_batching
 from bertline.training.objective import prepare_network, prepare_precision
 from bertline.training.optimizers.kfac import Kfac, check_kfac
 from bertline.training.optimizers.registry import OPTIMIZERS, load_optimizer_tensors, make_optimizer
@@ -62,7 +62,7 @@ def make_learner(
     *,
     initial_weights: Path | None = None,
     resumed: tuple[Path, dict[str, Any]] | None = None,
-    layout: Layout | None = None,
+    batching: Batching | None = None,
     votes: tuple[str, ...] = (),
 ) -> Learner:
     """Make the network, its data and its optimizer on the group's device, from a checkpoint or the recipe's start.
@@ -70,7 +70,7 @@ def make_learner(
     Args:
         initial_weights: the folder that the recipe's `initial_weights` names.
         resumed: a checkpoint and its state; None for a new phase.
-        layout: of the micro-batches; None for that of the options.
+        batching: of the micro-batches; None for that of the options.
         votes: see `GradientAccumulator`.
     """
     settings = recipe["settings"]
@@ -87,7 +87,7 @@ def make_learner(
         apply_fsdp(model, group)
     model.to(group.device).train()
     model.encoder.activation_checkpointing = options.activation_checkpointing
-    layout = layout or choose_layout(model, data, recipe, group, options, before=before)
+    batching = batching or choose_batching(model, data, recipe, group, options, before=before)
     sharding = OptimizerSharding(model, group, enabled=options.sharded_optimizer)
     optimizer = make_optimizer(model, settings, compiled=options.compiled_optimizer, owns=sharding.owns)
     kfac = Kfac(model, settings["kfac"], group, share=options.kfac_share)
@@ -96,14 +96,14 @@ def make_learner(
         data,
         recipe,
         group,
-        layout,
+        batching,
         first_position=resumed[1]["first_position"] if resumed else carried_over_position(recipe, initial_weights),
         compiled=options.compiled,
         cuda_graphs=options.cuda_graphs,
         votes=votes,
     )
     scale = LossScale(settings["precision"])
-    learner = Learner(settings, model, data, layout, accumulator, optimizer, kfac, sharding, scale)
+    learner = Learner(settings, model, data, batching, accumulator, optimizer, kfac, sharding, scale)
     if resumed is None:
         load_carried_over_moments(optimizer, kfac, model, recipe, initial_weights)
     else:

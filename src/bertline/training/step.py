@@ -13,8 +13,8 @@ from torch import nn
 
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.data.batches import GlobalBatch
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
+from bertline.training.data.shapes import Batching
 from bertline.training.distributed.fsdp import own_part
 from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.gradient_accumulator import GradientAccumulator
@@ -37,7 +37,7 @@ class Learner:
     settings: dict[str, Any]
     model: PreTrainingNetwork
     data: TrainingData
-    layout: Layout
+    batching: Batching
     accumulator: GradientAccumulator
     optimizer: torch.optim.Optimizer
     kfac: Kfac

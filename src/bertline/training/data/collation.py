@@ -14,7 +14,7 @@ from bertline.encoding.dataset import MaskedTokens, SampleReader
 from bertline.encoding.masking import IGNORED, MaskedPositions, Masking, Places, Vocabulary, mask_tokens
 from bertline.modeling.attention import AttentionMask, Packed
 from bertline.training.data.batches import GlobalBatch
-from bertline.training.data.layouts import Layout, round_up
+from bertline.training.data.shapes import Batching, round_up
 from bertline.training.data.splitting import Part, shortest_alone, split
 
 
@@ -24,7 +24,7 @@ class MicroBatch:
 
     input_ids: Tensor  # int64 [B, S]
     token_type_ids: Tensor  # int64 [B, S]
-    attention_mask: AttentionMask  # None when no row is padded and the layout allows it
+    attention_mask: AttentionMask  # None when no row is padded and the batching allows it
     places: Places
     pair_labels: Tensor  # int64 [N], 1 = random next, -100 for empty slots
     samples: Tensor  # int64 [N]
@@ -63,24 +63,24 @@ def mask_batch(
     )
 
 
-def micro_batches(batch: GlobalBatch, reader: SampleReader, layout: Layout) -> Iterator[MicroBatch]:
+def micro_batches(batch: GlobalBatch, reader: SampleReader, batching: Batching) -> Iterator[MicroBatch]:
     """Yield the micro-batches of one rank's part of a global batch; none for an empty part."""
-    for part in split(batch, layout):
-        yield collate(part, reader, layout)
+    for part in split(batch, batching):
+        yield collate(part, reader, batching)
 
 
-def collate(part: Part, reader: SampleReader, layout: Layout) -> MicroBatch:
+def collate(part: Part, reader: SampleReader, batching: Batching) -> MicroBatch:
     """Collate a part from `split` into a micro-batch."""
     predictions = part.shape.predictions if part.shape else int(part.batch.masked_counts.sum())
-    return (_pack if layout.packed else _pad)(part, reader, layout, predictions)
+    return (_pack if batching.packed else _pad)(part, reader, batching, predictions)
 
 
-def idle_micro_batch(batch: GlobalBatch, reader: SampleReader, layout: Layout) -> MicroBatch:
+def idle_micro_batch(batch: GlobalBatch, reader: SampleReader, batching: Batching) -> MicroBatch:
     """Collate the shortest sample of a global batch without labels, for a rank with fewer micro-batches than others.
 
     Its losses, their gradients and all other statistics are 0.
     """
-    made = collate(shortest_alone(batch, layout), reader, layout)
+    made = collate(shortest_alone(batch, batching), reader, batching)
     masked = made.masked
     return replace(
         made,
@@ -91,12 +91,12 @@ def idle_micro_batch(batch: GlobalBatch, reader: SampleReader, layout: Layout) -
     )
 
 
-def _pad(part: Part, reader: SampleReader, layout: Layout, predictions: int) -> MicroBatch:
+def _pad(part: Part, reader: SampleReader, batching: Batching, predictions: int) -> MicroBatch:
     batch, shape = part
     content = reader.gather(batch.samples)
     count = len(batch.samples)
     # Not beyond the sequence length, which may be all that the network has positions for.
-    longest = min(round_up(int(batch.lengths.max())), layout.sequence_length)
+    longest = min(round_up(int(batch.lengths.max())), batching.sequence_length)
     rows, width = (shape.sequences, shape.length) if shape else (count, longest)
     columns = np.arange(width)
     inside = columns < _filled(batch.lengths, rows, 0)[:, None]
@@ -106,7 +106,7 @@ def _pad(part: Part, reader: SampleReader, layout: Layout, predictions: int) -> 
     second = (columns >= starts) & (starts > 0) & inside
     inside[count:, 0] = True  # attention over nothing would be NaN
     masked = _put_masks(input_ids.reshape(-1), np.arange(count) * width, batch, content.masks, predictions)
-    may_omit = shape is None or (layout.mask_free and shape == layout.shapes[-1])
+    may_omit = shape is None or (batching.mask_free and shape == batching.shapes[-1])
     return MicroBatch(
         input_ids=torch.from_numpy(input_ids),
         token_type_ids=torch.from_numpy(second.astype(np.int64)),
@@ -121,7 +121,7 @@ def _pad(part: Part, reader: SampleReader, layout: Layout, predictions: int) -> 
     )
 
 
-def _pack(part: Part, reader: SampleReader, layout: Layout, predictions: int) -> MicroBatch:
+def _pack(part: Part, reader: SampleReader, batching: Batching, predictions: int) -> MicroBatch:
     batch, shape = part
     content = reader.gather(batch.samples)
     lengths, sequences, longest = batch.lengths, len(batch.lengths), int(batch.lengths.max())

@@ -18,8 +18,8 @@ from bertline.encoding.masking import IGNORED, Masking, Vocabulary, count_masked
 from bertline.results import paths
 from bertline.training.data.batches import GlobalBatch
 from bertline.training.data.collation import mask_batch, micro_batches
-from bertline.training.data.layouts import Layout, row_shape
 from bertline.training.data.order import permute
+from bertline.training.data.shapes import Batching, row_shape
 
 Rows = dict[str, np.ndarray]
 PROBABILITY = 0.15  # of masking a position, as in NVIDIA's files
@@ -119,8 +119,8 @@ def _shuffled(
 
 def _masked_rows(batch: GlobalBatch, reader: SampleReader, masking: Masking, vocabulary: Vocabulary, seed: int) -> Rows:
     rows, length = len(batch.samples), reader.sequence_length
-    layout = Layout(length, rows, shapes=(row_shape(rows, length, reader, masking),))
-    [padded] = micro_batches(batch, reader, layout)
+    batching = Batching(length, rows, shapes=(row_shape(rows, length, reader, masking),))
+    [padded] = micro_batches(batch, reader, batching)
     ids, positions, labels = mask_batch(padded, seed=seed, masking=masking, vocabulary=vocabulary)
     inside = np.arange(length) < batch.lengths[:, None]
     asked = labels != IGNORED

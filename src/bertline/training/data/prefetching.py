@@ -16,9 +16,9 @@ from bertline.encoding.masking import Masking
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import GlobalBatch, global_batch, of_rank
 from bertline.training.data.collation import MicroBatch, collate
-from bertline.training.data.layouts import Layout
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.order import data_seed_of
+from bertline.training.data.shapes import Batching
 from bertline.training.data.splitting import Part, split
 
 PREFETCH = 3
@@ -44,7 +44,7 @@ class WorkItem(NamedTuple):
 
 def work_items(
     data: TrainingData,
-    layout: Layout,
+    batching: Batching,
     recipe: Mapping[str, Any],
     *,
     first_step: int,
@@ -71,14 +71,14 @@ def work_items(
                 mask_counts=reader.mask_counts,
                 mixture=data.mixture,
             )
-            parts = split(of_rank(batch, rank, rank_weights), layout)
+            parts = split(of_rank(batch, rank, rank_weights), batching)
             if not parts:
                 yield Planned(batch, None, 0)
             for part in parts:
                 yield Planned(batch, part, len(parts))
 
     for batch, part, micro_batches in read_ahead(planned(), reader):
-        made = None if part is None else collate(part, reader, layout)
+        made = None if part is None else collate(part, reader, batching)
         yield WorkItem(batch, made, micro_batches)
 
 

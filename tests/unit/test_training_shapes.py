@@ -15,8 +15,8 @@ from synthetic_dataset import MODEL, recipe, write_dataset
 from bertline.encoding.masking import Masking
 from bertline.training.data.batches import evaluation_batch, of_rank
 from bertline.training.data.collation import idle_micro_batch, micro_batches
-from bertline.training.data.layouts import MAX_WIDTHS, Layout, fix_shapes, row_shape
 from bertline.training.data.opening import open_training_data
+from bertline.training.data.shapes import MAX_WIDTHS, Batching, fix_shapes, row_shape
 from bertline.training.data.splitting import split
 from bertline.training.initial import make_model
 from bertline.training.micro_batch import fix_shapes_of_phase
@@ -68,13 +68,13 @@ def test_little_padding_is_computed(lengths, length, packed, most, fixed, size):
     random = np.random.default_rng(1)
     reader = reader_of(lengths(random, length).astype(int))
     typical = batch_of(reader, np.arange(SAMPLES))
-    layout = Layout(length, 32768 // length, packed=packed)
+    batching = Batching(length, 32768 // length, packed=packed)
     if fixed:
-        layout = fix_shapes(layout, reader, MASKING, typical, samples=size)
-        assert len(layout.shapes) <= (2 if packed else MAX_WIDTHS)
+        batching = fix_shapes(batching, reader, MASKING, typical, samples=size)
+        assert len(batching.shapes) <= (2 if packed else MAX_WIDTHS)
     for _ in range(3):
         batch = batch_of(reader, random.choice(SAMPLES, size))
-        parts = split(batch, layout)
+        parts = split(batch, batching)
         computed = sum(tokens_of(part, packed) for part in parts)
         assert computed / batch.lengths.sum() < most
 
@@ -89,8 +89,8 @@ def tokens_of(part, packed):
 def test_sequences_that_fill_no_micro_batch_exactly_are_packed_all_the_same():
     reader = reader_of(np.full(SAMPLES, 500))
     batch = batch_of(reader, np.arange(4096))
-    layout = fix_shapes(Layout(512, 64, packed=True), reader, MASKING, batch, samples=4096)
-    parts = split(batch, layout)
+    batching = fix_shapes(Batching(512, 64, packed=True), reader, MASKING, batch, samples=4096)
+    parts = split(batch, batching)
     assert batch.lengths.sum() / sum(part.shape.tokens for part in parts) > 0.97
 
 
@@ -110,19 +110,19 @@ def test_every_sample_has_a_place_whatever_was_expected(lengths, expected, rows,
     """Shapes are chosen by the lengths of other samples: those in `expected`."""
     reader = reader_of([*lengths, *expected])
     batch = batch_of(reader, np.arange(len(lengths)))
-    layout = Layout(64, rows, packed=packed)
+    batching = Batching(64, rows, packed=packed)
     if fixed:
         typical = batch_of(reader, len(lengths) + np.arange(len(expected)))
-        layout = fix_shapes(layout, reader, MASKING, typical, samples=len(expected))
+        batching = fix_shapes(batching, reader, MASKING, typical, samples=len(expected))
     seen = []
     for rank in range(ranks):
-        for part in split(of_rank(batch, rank, [1.0] * ranks), layout):
+        for part in split(of_rank(batch, rank, [1.0] * ranks), batching):
             assert len(part.batch.samples) > 0
-            assert tokens_of(part, packed) <= max(layout.tokens, 64)
+            assert tokens_of(part, packed) <= max(batching.tokens, 64)
             seen += part.batch.samples.tolist()
             if fixed:
                 shape = part.shape
-                assert shape in layout.shapes
+                assert shape in batching.shapes
                 assert len(part.batch.samples) <= shape.sequences
                 assert part.batch.lengths.max() <= shape.length
                 assert part.batch.masked_counts.sum() <= shape.predictions
@@ -135,9 +135,9 @@ def test_packed_micro_batches_have_places_for_all_masks():
     lengths = np.full(64, 32)
     few, many = np.full(64, 1), np.full(64, 9)
     reader = reader_of(lengths, few)
-    layout = fix_shapes(Layout(64, 8, packed=True), reader, MASKING, batch_of(reader, np.arange(64)), samples=64)
+    batching = fix_shapes(Batching(64, 8, packed=True), reader, MASKING, batch_of(reader, np.arange(64)), samples=64)
     batch = batch_of(reader_of(lengths, many), np.arange(64))
-    parts = split(batch, layout)
+    parts = split(batch, batching)
     assert sorted(sample for part in parts for sample in part.batch.samples.tolist()) == list(range(64))
     for part in parts:
         assert part.batch.masked_counts.sum() <= part.shape.predictions
@@ -147,7 +147,7 @@ def test_packed_micro_batches_have_the_same_mixture_of_lengths():
     random = np.random.default_rng(2)
     reader = reader_of(documents(random, 512).astype(int))
     batch = batch_of(reader, np.arange(4096))
-    parts = split(batch, Layout(512, 64, packed=True))
+    parts = split(batch, Batching(512, 64, packed=True))
     for counts in ([len(part.batch.samples) for part in parts], [part.batch.masked_counts.sum() for part in parts]):
         assert max(counts) <= 1.05 * min(counts) + 2
 
@@ -178,13 +178,13 @@ def losses_of(loss_fn, made, data):
 @settings(deadline=None, max_examples=40)
 def test_fixed_shapes_give_the_same_losses(data, model, samples, rows, packed):
     batch = batch_of(data.train, samples)
-    free = Layout(64, rows, packed=packed)
+    free = Batching(64, rows, packed=packed)
     fixed = fix_shapes(free, data.train, MASKING, batch_of(data.train, np.arange(400)), samples=400)
     loss_fn = make_loss_fn(model, precision="fp32", compiled=False)
     with torch.no_grad():
         found = [
-            torch.stack([losses_of(loss_fn, made, data) for made in micro_batches(batch, data.train, layout)]).sum(0)
-            for layout in (Layout(64, 60), free, fixed)
+            torch.stack([losses_of(loss_fn, made, data) for made in micro_batches(batch, data.train, batching)]).sum(0)
+            for batching in (Batching(64, 60), free, fixed)
         ]
         idle = losses_of(loss_fn, idle_micro_batch(batch, data.train, fixed), data)
     for others in found[1:]:
@@ -197,12 +197,12 @@ def test_programs_of_all_shapes_are_made_once_and_none_is_replaced_by_eager_mode
     """More than the 8 that PyTorch allows by default; with a compiler that only traces."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     torch._dynamo.reset()
-    layout = Layout(64, 4, shapes=tuple(row_shape(4, width, data.train, MASKING) for width in range(12, 65, 4)))
+    batching = Batching(64, 4, shapes=tuple(row_shape(4, width, data.train, MASKING) for width in range(12, 65, 4)))
     batch = batch_of(data.train, np.arange(len(data.train)))
     compiled = make_loss_fn(model, precision="fp32", compiled=True)
     eager = make_loss_fn(model, precision="fp32", compiled=False)
     with torch.no_grad():
-        made = list(micro_batches(batch, data.train, layout))
+        made = list(micro_batches(batch, data.train, batching))
         assert len({micro.input_ids.shape for micro in made}) > 10
         found = [losses_of(compiled, micro, data) for micro in made]
         with torch.compiler.set_stance("fail_on_recompile"):
@@ -216,7 +216,7 @@ def test_programs_of_all_shapes_are_made_once_and_none_is_replaced_by_eager_mode
 @pytest.mark.parametrize("packed", [False, True])
 def test_shapes_are_a_function_of_the_data_and_few_for_a_small_batch_or_a_short_phase(data, packed):
     def shapes(**changes):
-        return fix_shapes_of_phase(Layout(64, 40, packed=packed), data, settings_of(**changes), 2).shapes
+        return fix_shapes_of_phase(Batching(64, 40, packed=packed), data, settings_of(**changes), 2).shapes
 
     many = shapes(steps=10_000)
     assert many == shapes(steps=10_000)

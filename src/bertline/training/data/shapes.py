@@ -1,4 +1,4 @@
-"""Layout of micro-batches: how many tokens, in rows or packed, and the few shapes that compiled programs are made for.
+"""Shapes of micro-batches: how many tokens, in rows or packed, and the few shapes that compiled programs are made for.
 
 Samples are of all lengths, and a compiled program is of one shape. A phase gets as many programs as pay: the widths of
 rows, and the number of rows at each width, are chosen by the lengths of its samples, so that there is little padding.
@@ -52,8 +52,8 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Layout of a phase's micro-batches.
+class Batching:
+    """How the samples of a phase become micro-batches.
 
     Attributes:
         sequence_length: maximum length of a sample.
@@ -82,37 +82,37 @@ class Layout:
 
 
 def fix_shapes(
-    layout: Layout,
+    batching: Batching,
     reader: SampleReader,
     masking: Masking,
     typical: GlobalBatch,
     *,
     samples: int,
     most: int = MAX_WIDTHS,
-) -> Layout:
-    """Return `layout` with the fixed shapes for the samples of `reader`.
+) -> Batching:
+    """Return `batching` with the fixed shapes for the samples of `reader`.
 
     Args:
         typical: a large global batch, whose lengths and masks are taken for those of all.
         samples: expected in a rank's part of a global batch.
         most: number of shapes.
     """
-    if layout.packed:
-        return replace(layout, shapes=_packed_shapes(layout, reader, masking, typical)[-most:])
+    if batching.packed:
+        return replace(batching, shapes=_packed_shapes(batching, reader, masking, typical)[-most:])
     # The rank's part that has the quantiles of the typical lengths.
     places = (np.arange(samples) + 0.5) * len(typical.lengths) / samples
     lengths = typical.lengths[places.astype(np.int64)]
-    choices = [_row_shapes(layout, reader, masking, lengths, count) for count in range(1, most + 1)]
+    choices = [_row_shapes(batching, reader, masking, lengths, count) for count in range(1, most + 1)]
     costs = [_computed(lengths, shapes) / int(lengths.sum()) for shapes in choices]
     limit = max(GOOD_ENOUGH, min(costs) + AS_GOOD)
-    return replace(layout, shapes=next(shapes for shapes, cost in zip(choices, costs, strict=True) if cost <= limit))
+    return replace(batching, shapes=next(shapes for shapes, cost in zip(choices, costs, strict=True) if cost <= limit))
 
 
-def full_shape(layout: Layout, reader: SampleReader, masking: Masking, typical: GlobalBatch) -> Shape:
-    """Return the largest shape of a layout: rows of full length, or packed."""
-    if layout.packed:
-        return _packed_shape(layout.tokens, reader, masking, typical)
-    return row_shape(layout.rows, layout.sequence_length, reader, masking)
+def full_shape(batching: Batching, reader: SampleReader, masking: Masking, typical: GlobalBatch) -> Shape:
+    """Return the largest shape: rows of full length, or packed."""
+    if batching.packed:
+        return _packed_shape(batching.tokens, reader, masking, typical)
+    return row_shape(batching.rows, batching.sequence_length, reader, masking)
 
 
 def row_shape(rows: int, width: int, reader: SampleReader, masking: Masking) -> Shape:
@@ -135,17 +135,17 @@ def round_up(length: Number) -> Number:
 
 
 def _row_shapes(
-    layout: Layout, reader: SampleReader, masking: Masking, lengths: np.ndarray, count: int
+    batching: Batching, reader: SampleReader, masking: Masking, lengths: np.ndarray, count: int
 ) -> tuple[Shape, ...]:
     """Return shapes of rows with at most `count` widths; `lengths`, ascending, are those expected in a rank's part."""
     longest = round_up(int(reader.lengths.max(initial=1)))
-    widths = _best_widths(lengths, min(longest, layout.sequence_length), count)
+    widths = _best_widths(lengths, min(longest, batching.sequence_length), count)
     shapes, before = [], 0
     for width in widths:
         expected = int(np.searchsorted(lengths, width, side="right"))
         share = (expected - before) * SHARE_OF_WIDTH
         before = expected
-        rows = max(1, int(min(layout.tokens // width, max(share, layout.least_tokens // width))))
+        rows = max(1, int(min(batching.tokens // width, max(share, batching.least_tokens // width))))
         shapes.append(row_shape(rows, width, reader, masking))
     return tuple(shapes)
 
@@ -179,10 +179,12 @@ def _computed(lengths: np.ndarray, shapes: tuple[Shape, ...]) -> int:
     return tokens
 
 
-def _packed_shapes(layout: Layout, reader: SampleReader, masking: Masking, typical: GlobalBatch) -> tuple[Shape, ...]:
-    small = round_up(int(SMALL_SHARE * layout.tokens))
+def _packed_shapes(
+    batching: Batching, reader: SampleReader, masking: Masking, typical: GlobalBatch
+) -> tuple[Shape, ...]:
+    small = round_up(int(SMALL_SHARE * batching.tokens))
     worth_it = small >= SEQUENCES_OF_SMALL * int(reader.lengths.max(initial=1))
-    sizes = (small, layout.tokens) if worth_it else (layout.tokens,)
+    sizes = (small, batching.tokens) if worth_it else (batching.tokens,)
     return tuple(_packed_shape(tokens, reader, masking, typical) for tokens in sizes)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.modeling import layout_bert
+from bertline.modeling import huggingface_bert
 from bertline.modeling.network_config import LIMITS
 from bertline.modeling.roberta import RobertaConfig
 from bertline.tasks.task import Head
@@ -16,12 +16,12 @@ from bertline.tasks.task import Head
 MODEL_TYPE = "roberta"
 ENCODER = "roberta"
 INPUTS: tuple[str, ...] = ("input_ids", "attention_mask")  # no token types
-PADDED: tuple[str, ...] = layout_bert.PADDED
+PADDED: tuple[str, ...] = huggingface_bert.PADDED
 
 NAMES = {
     **{
         ours: theirs.replace("bert.", "roberta.")
-        for ours, theirs in layout_bert.NAMES.items()
+        for ours, theirs in huggingface_bert.NAMES.items()
         if ours.startswith("encoder.embeddings.")
     },
     # The pooler of a classifier of sequences; the masked language network has no pooler.
@@ -34,7 +34,7 @@ NAMES = {
     "masked_language_head.bias": "lm_head.bias",
 }
 LAYERS = "roberta.encoder.layer"
-LAYER_NAMES: dict[str, tuple[str, ...]] = layout_bert.LAYER_NAMES
+LAYER_NAMES: dict[str, tuple[str, ...]] = huggingface_bert.LAYER_NAMES
 # The class of a fine-tuned network and the name of its linear layer.
 TASKS: dict[Head, tuple[str, str]] = {
     "sequence": ("RobertaForSequenceClassification", "classifier.out_proj"),
