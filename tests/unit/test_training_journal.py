@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import os
 import time
 from pathlib import Path
 
+import pytest
+
 import bertline
-from bertline.training.journal import Journal
+from bertline.training.journal import Journal, log_point
 
 SOURCE = Path(bertline.__file__).parent
 
@@ -69,3 +72,10 @@ def test_points_are_on_the_disk_before_a_checkpoint_relies_on_them(tmp_path, mon
     assert (synced[-1].st_ino, synced[-1].st_size) == (there.st_ino, there.st_size)
     assert there.st_size > 0
     journal.close()
+
+
+@pytest.mark.parametrize(("seconds_left", "end"), [(None, ""), (75.4, ", 0:01:15 left"), (0.0, ", 0:00:00 left")])
+def test_a_line_of_the_log_has_the_time_left_once_a_step_was_timed(caplog, seconds_left, end):
+    with caplog.at_level(logging.INFO):
+        log_point(3, 9, {"held_out/mlm_loss": 2.5}, seconds_left=seconds_left)
+    assert caplog.messages == [f"step 3/9, held-out MLM loss 2.5000{end}"]

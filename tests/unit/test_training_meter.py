@@ -80,7 +80,7 @@ def test_the_time_left_includes_what_comes_between_steps_but_not_the_first_one(
 ) -> None:
     """The first step compiles."""
     counted = made(monkeypatch)
-    assert counted.seconds_a_step() == 0.0
+    assert counted.seconds_a_step() is None
     clock.now += 60
     counted.add(step(60.0))
     assert counted.seconds_a_step() == pytest.approx(60)

@@ -74,7 +74,7 @@ def _step_of(line: bytes) -> int | None:
         return None
 
 
-def log_point(step: int, total_steps: int, metrics: Mapping[str, float], *, seconds_left: float) -> None:
-    """Log a point as one line."""
-    left = timedelta(seconds=round(seconds_left))
-    logger.info("step %d/%d, %s, %s left", step, total_steps, describe_metrics(metrics), left)
+def log_point(step: int, total_steps: int, metrics: Mapping[str, float], *, seconds_left: float | None) -> None:
+    """Log a point as one line, with the time left if it is known."""
+    left = "" if seconds_left is None else f", {timedelta(seconds=round(seconds_left))} left"
+    logger.info("step %d/%d, %s%s", step, total_steps, describe_metrics(metrics), left)

@@ -99,13 +99,13 @@ class Meter:
             speeds["train/overall_model_flops_utilization"] = sums["flops"] / seconds / 1e12 / self._peak
         return speeds
 
-    def seconds_a_step(self) -> float:
+    def seconds_a_step(self) -> float | None:
         """Return the mean time from step to step by the wall clock since the first one, which compiles, or its time.
 
-        It is 0 before the first step of this process.
+        It is None before the first step of this process.
         """
         if self._all_steps < 2:
-            return self._first_step_seconds
+            return self._first_step_seconds or None
         return (time.monotonic() - self._first_step_ended) / (self._all_steps - 1)
 
 

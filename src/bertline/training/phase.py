@@ -207,8 +207,9 @@ class Phase:
         """Write a point of the journal and a line of the log."""
         if self.journal is not None:
             self.journal.append(step, metrics)
-            seconds_left = self.meter.seconds_a_step() * (self.total_steps - step)
-            log_point(step, self.total_steps, metrics, seconds_left=seconds_left)
+            each = self.meter.seconds_a_step()
+            left = None if each is None else each * (self.total_steps - step)
+            log_point(step, self.total_steps, metrics, seconds_left=left)
 
     def _evaluate(self, stop_is_seen: Callable[[], bool] = lambda: False) -> dict[str, float]:
         learner, precision = self.learner, self.settings["precision"]
