@@ -31,15 +31,14 @@ def predict(recipe: Recipe, *, output: Path, threads: int | None = None) -> str:
 
     device, _claim = claim_device()
     folder, inputs = Path(model_folder(recipe["model"])), list(map(Path, recipe["inputs"]))
+    given = recipe["options"]
     if recipe["kind"] == "features":
-        names = ("layers", "pooling", "columns", "max_sequence_length", "precision")
-        options = {name: recipe[name] for name in names}
-        return f"{extract_features(folder, inputs, output, **options, device=device):,} inputs in {output}"
-    model = load_finetuned(folder, precision=recipe["precision"], device=device)
+        return f"{extract_features(folder, inputs, output, **given, device=device):,} inputs in {output}"
+    model = load_finetuned(folder, precision=given["precision"], device=device)
     if "ranked" in recipe:
         files = {name: Path(path) for name, path in recipe["ranked"].items()}
         return f"{rank_files(model, **files, output=output):,} candidates ranked in {output}"
-    options = {"columns": recipe["columns"], "null_threshold": recipe["null_threshold"], "count": recipe["n_best"]}
+    options = {"columns": given["columns"], "null_threshold": given["null_threshold"], "count": given["n_best"]}
     return f"{predict_files(model, inputs, output, **options):,} predictions in {output}"
 
 

@@ -20,6 +20,7 @@ from bertline.corpus.sources import listing_of, slices_of
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.files import Json, one_line_damage, read_object, write_json
 from bertline.fingerprint import fingerprint
+from bertline.planning.entries import DatasetEntry, PhaseRecipe
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
 from bertline.results import paths
@@ -83,7 +84,7 @@ def _corpus(key: str, corpus: Json) -> Estimate:
     return Estimate(what, sum(jobs.values()), core_hours=hours, basis=basis)
 
 
-def _dataset(key: str, dataset: Json, folder: Path, lengths: list[int]) -> Estimate:
+def _dataset(key: str, dataset: DatasetEntry, folder: Path, lengths: list[int]) -> Estimate:
     unencoded = [
         shard
         for shard in dataset["shards"]
@@ -136,7 +137,7 @@ class _Speed:
     basis: str
 
 
-def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate:
+def _phase(plan: Plan, phase: PhaseRecipe, folder: Path, site: Site | None) -> Estimate:
     alike = _alike(phase)
     sizes = [size_of(path) for path, _ in alike]
     speed = _recorded_speed(phase, folder, alike, site) or _computed_speed(plan, phase, site)
@@ -153,7 +154,9 @@ def _phase(plan: Plan, phase: Json, folder: Path, site: Site | None) -> Estimate
     )
 
 
-def _recorded_speed(phase: Json, folder: Path, alike: list[tuple[Path, Json]], site: Site | None) -> _Speed | None:
+def _recorded_speed(
+    phase: PhaseRecipe, folder: Path, alike: list[tuple[Path, Json]], site: Site | None
+) -> _Speed | None:
     """Return the speed of a training from the nearest record. Trials are of this machine, not of a site's nodes."""
     speed = _own_speed(folder, phase["settings"]) or _speed_of_finished(alike)
     return speed or (None if site else _timed_speed(phase))
@@ -174,7 +177,7 @@ def training_seconds(plan: Plan, key: str, site: Site | None = None) -> float | 
     return _samples_left(phase, folder) * speed.process_seconds / processes + _seconds_besides_training(alike)
 
 
-def _samples_left(phase: Json, folder: Path) -> int:
+def _samples_left(phase: PhaseRecipe, folder: Path) -> int:
     settings = phase["settings"]
     return int((settings["steps"] - paths.durable_step(folder)) * settings["global_batch_size"])
 
@@ -189,7 +192,7 @@ def _seconds_besides_training(alike: list[tuple[Path, Json]]) -> float:
     return statistics.median(besides) if besides else 0.0
 
 
-def _alike(phase: Json) -> list[tuple[Path, Json]]:
+def _alike(phase: PhaseRecipe) -> list[tuple[Path, Json]]:
     """Return the finished trainings, and their recipes, that take as long for a sample."""
     finished = [(path, _recipe_of(path)) for path in paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)]
     return [(path, recipe) for path, recipe in finished if _is_alike(path / paths.RECIPE, recipe, phase)]
@@ -202,7 +205,7 @@ def _recipe_of(folder: Path) -> Json:
         return {**recipe, "world_size": int(recipe["world_size"]), "hardware": str(recipe["hardware"])}
 
 
-def _is_alike(path: Path, recipe: Json, phase: Json) -> bool:
+def _is_alike(path: Path, recipe: Json, phase: PhaseRecipe) -> bool:
     with one_line_damage(path):
         same_settings = all(recipe["settings"][name] == phase["settings"][name] for name in SAME_SPEED)
         return same_settings and all(recipe["model"].get(name) == value for name, value in phase["model"].items())
@@ -264,7 +267,7 @@ def record_speed(recipe: Json, timed: Json) -> None:
     write_json(Path(paths.TIMED_STEP.format(fingerprint=fingerprint(what))), content)
 
 
-def _timed_speed(phase: Json) -> _Speed | None:
+def _timed_speed(phase: PhaseRecipe) -> _Speed | None:
     """Return the median of trials of this network."""
     speeds = []
     for path in sorted(Path(paths.TIMED_STEP).parent.glob("*.json")):
@@ -280,7 +283,7 @@ def _timed_speed(phase: Json) -> _Speed | None:
     return _Speed(statistics.median(seconds), max(processes), f"a trial of some steps, on {where}")
 
 
-def _computed_speed(plan: Plan, phase: Json, site: Site | None) -> _Speed | None:
+def _computed_speed(plan: Plan, phase: PhaseRecipe, site: Site | None) -> _Speed | None:
     """Return the speed computed from the operations of the network and the stated speed of a GPU."""
     vocab_size = phase["model"].get("vocab_size") or _vocab_size(plan, phase["dataset"])
     if site is None or site.gpu is None or not site.size(phase["phase"]).gpus_per_node or vocab_size is None:

@@ -11,10 +11,10 @@ import statistics
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertline.console import BertlineError
-from bertline.files import Json, read_json
+from bertline.files import read_json
 from bertline.fingerprint import fingerprint
 from bertline.planning.estimate import SAME_SPEED, Estimate, recorded_seconds, training_seconds
 from bertline.planning.plan import Plan
@@ -111,14 +111,14 @@ class ExpectedTimes:
                 self._likenesses[key] = self._describe(self._recipe(key))
         return self._likenesses[key] or key
 
-    def _recipe(self, key: str) -> Json:
+    def _recipe(self, key: str) -> Mapping[str, Any]:
         plan = self.plan
         if key in plan.built_datasets:
-            return plan.datasets[key] | {"sequence_lengths": plan.config["sequence_lengths"]}
+            return {**plan.datasets[key], "sequence_lengths": plan.config["sequence_lengths"]}
         planned = plan.finetunings.get(key) or plan.phases.get(key) or plan.corpora.get(key)
         return planned or dict(read_json(Path(recipe_path(key))))
 
-    def _describe(self, recipe: Json) -> str | None:
+    def _describe(self, recipe: Mapping[str, Any]) -> str | None:
         if "task" in recipe:
             settings = {name: value for name, value in recipe["settings"].items() if name not in WITHOUT_TIME}
             return fingerprint([recipe["task"], recipe["model"], settings, recipe["data"]])

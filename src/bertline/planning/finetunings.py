@@ -11,6 +11,7 @@ from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests_of_one
+from bertline.planning.entries import FinetuningRecipe, RunEntry
 from bertline.planning.external_weights import without_directory
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
@@ -33,7 +34,7 @@ class Start:
     tokenizer: str | None = None  # its file, if it is not the dataset's
 
 
-def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Json) -> None:
+def add_finetunings(plan: Plan, run: RunEntry, start: Start, task: str, settings: Json) -> None:
     """Add the fine-tunings of a task to the plan and to its run; a task whose data is absent is skipped.
 
     Raises BertlineError for incompatible settings, and if the configuration names no data.
@@ -60,15 +61,15 @@ def add_finetunings(plan: Plan, run: Json, start: Start, task: str, settings: Js
     choices: dict[str, list[str]] = {}
     for place, begins, chosen in _starts(name, settings):
         for seed in range(1, settings["seeds"] + 1):
-            entry = _entry(plan, run, start, task, data, chosen, begins=begins, seed=seed)
-            key = entry["fingerprint"]
-            plan.finetunings[key] = entry
+            recipe = _recipe(plan, run, start, task, data, chosen, begins=begins, seed=seed)
+            key = recipe["fingerprint"]
+            plan.finetunings[key] = recipe
             run["finetunings"][f"{place}/seed{seed}"] = key
             choices.setdefault(name if begins == "pretrained" else f"{name}/random-weights", []).append(key)
     for place, finetunings in choices.items():
-        choice = {"keep": settings["keep"], "finetunings": finetunings}
-        run["kept"][place] = fingerprint(choice)
-        plan.kept[run["kept"][place]] = {"fingerprint": run["kept"][place], **choice}
+        key = fingerprint({"keep": settings["keep"], "finetunings": finetunings})
+        run["kept"][place] = key
+        plan.kept[key] = {"fingerprint": key, "keep": settings["keep"], "finetunings": finetunings}
 
 
 def _check_settings(plan: Plan, where: str, start: Start, task: str, settings: Json) -> None:
@@ -95,9 +96,9 @@ def _starts(name: str, settings: Json) -> Iterator[tuple[str, str, Json]]:
         yield f"{name}/random-weights-{rate:g}", "random", common | {"learning_rate": rate}
 
 
-def _entry(
-    plan: Plan, run: Json, start: Start, task: str, data: TaskData, chosen: Json, *, begins: str, seed: int
-) -> Json:
+def _recipe(
+    plan: Plan, run: RunEntry, start: Start, task: str, data: TaskData, chosen: Json, *, begins: str, seed: int
+) -> FinetuningRecipe:
     """Return the recipe of a fine-tuning with the settings `chosen`."""
     allowed, pretrained = definition(plan.schema, settings_of_task(task)), begins == "pretrained"
     identifying = {
@@ -109,7 +110,7 @@ def _entry(
         "versions": stage_versions("finetuning"),
     }
     filled_in = fill_defaults(chosen, allowed, plan.schema)
-    return {
+    recipe: FinetuningRecipe = {
         "fingerprint": fingerprint(identifying),
         "task": task,
         "seed": seed,
@@ -120,9 +121,12 @@ def _entry(
         "settings": {name: value for name, value in filled_in.items() if name not in PLANNED_SETTINGS},
         "initial_weights": start.initial if pretrained else None,
         "data": data.files,
-        **({} if data.table is None else {"table": data.table}),
-        **({} if start.tokenizer is None else {"tokenizer": start.tokenizer}),
     }
+    if data.table is not None:
+        recipe["table"] = data.table
+    if start.tokenizer is not None:
+        recipe["tokenizer"] = start.tokenizer
+    return recipe
 
 
 def tasks_of(finetune: Json) -> Iterator[tuple[str, Json]]:

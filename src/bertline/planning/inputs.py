@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from bertline.planning.entries import last_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import model_folder
 from bertline.planning.targets import choices, of_runs, scores
@@ -29,8 +32,8 @@ def card_of_phase(plan: Plan, phase: str) -> str:
 
 def tokenizer_of(plan: Plan, key: str) -> str:
     """Return the tokenizer of a phase, a fine-tuning or a collection: of its dataset, or of external weights."""
-    entry = plan.phases.get(key) or plan.finetunings.get(key) or plan.collections[key]
-    return entry["tokenizer"] if "tokenizer" in entry else plan.dataset_file(entry["dataset"], paths.TOKENIZER)
+    recipe: Mapping[str, Any] = plan.phases.get(key) or plan.finetunings.get(key) or plan.collections[key]
+    return recipe["tokenizer"] if "tokenizer" in recipe else plan.dataset_file(recipe["dataset"], paths.TOKENIZER)
 
 
 def weights_before_phase(plan: Plan, phase: str) -> list[str]:
@@ -95,7 +98,7 @@ def model_of_prediction(plan: Plan, output: str) -> list[str]:
 
 def card_of_run(plan: Plan, run: str) -> str:
     """Return the dataset.json of a run that pretrains."""
-    return plan.dataset_file(plan.runs[run]["dataset"], paths.CARD)
+    return card_of_phase(plan, last_phase(plan.runs[run]))
 
 
 def journals_of_run(plan: Plan, run: str) -> list[str]:
@@ -111,7 +114,7 @@ def scores_of_run(plan: Plan, run: str) -> list[str]:
 def models_of_run(plan: Plan, run: str) -> list[str]:
     """List the final model of a run, if it pretrains one, and the choices of its fine-tuned models."""
     entry = plan.runs[run]
-    final = [paths.PHASE_EXPORT.format(phase=entry["last_phase"])] if entry["phases"] else []
+    final = [paths.PHASE_EXPORT.format(phase=last_phase(entry))] if entry["phases"] else []
     return final + choices(entry["kept"].values())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bertline.console import BertlineError
 from bertline.planning.plan import Plan
@@ -48,7 +49,9 @@ def job_progress(plan: Plan, rule: str, wildcards: Mapping[str, str]) -> tuple[s
 def _readable(plan: Plan, wildcard: str, value: str) -> str:
     """Return the name that the configuration has for a wildcard's value; the value itself if it has none."""
     if kind := IN_RUNS.get(wildcard):
-        named = ((run, name, key) for run, parts in plan.runs.items() for name, key in parts[kind].items())
+        runs: Mapping[str, Mapping[str, Any]] = plan.runs
+        named = ((run, name, key) for run, parts in runs.items() for name, key in parts[kind].items())
         return next((f"{run}/{name}" for run, name, key in named if key == value), value)
-    entries = {"dataset": plan.datasets, "corpus": plan.corpora}.get(wildcard, {})
-    return str(entries[value]["name"]) if value in entries else value
+    entries: dict[str, Mapping[str, Mapping[str, Any]]] = {"dataset": plan.datasets, "corpus": plan.corpora}
+    entry = entries.get(wildcard, {}).get(value)
+    return str(entry["name"]) if entry else value

@@ -9,6 +9,7 @@ from pathlib import Path
 from bertline.corpus.sources import files_of
 from bertline.files import Json, write_link
 from bertline.planning import inputs, targets
+from bertline.planning.entries import RunEntry, last_phase
 from bertline.planning.plan import Plan
 from bertline.results import paths
 
@@ -74,17 +75,17 @@ def corpus_rule(key: str) -> str:
     return f"corpus_{key}"
 
 
-def _files_of_run(plan: Plan, run: Json) -> list[str]:
+def _files_of_run(plan: Plan, run: RunEntry) -> list[str]:
     made = [*inputs.models_of_run(plan, run["name"]), *inputs.scores_of_run(plan, run["name"])]
     return [*made, *(paths.SKIPPED_TASK.format(run=run["name"], task=task) for task in run["skipped"]), _record(run)]
 
 
-def _record(run: Json) -> str:
+def _record(run: RunEntry) -> str:
     return paths.RECORD.format(run=run["name"], fingerprint=run["fingerprint"])
 
 
-def _names_of_pretraining(plan: Plan, run: Json) -> Iterator[tuple[str, Name]]:
-    key = run["dataset"]
+def _names_of_pretraining(plan: Plan, run: RunEntry) -> Iterator[tuple[str, Name]]:
+    key = plan.phases[last_phase(run)]["dataset"]
     yield "dataset", Name([plan.dataset_file(key, paths.CARD)], plan.dataset_folder(key))
     if key in plan.built_datasets:
         shards = plan.datasets[key]["shards"]
@@ -99,7 +100,7 @@ def _names_of_pretraining(plan: Plan, run: Json) -> Iterator[tuple[str, Name]]:
     for phase, fingerprint in run["phases"].items():
         folder = paths.PHASE.format(phase=fingerprint)
         yield phase, Name([paths.PHASE_WEIGHTS.format(phase=fingerprint)], folder)
-    export = paths.PHASE_EXPORT.format(phase=run["last_phase"])
+    export = paths.PHASE_EXPORT.format(phase=last_phase(run))
     yield paths.RUN_EXPORT, Name([export], export)
 
 
@@ -113,7 +114,7 @@ def _names_of_corpus(corpus: Json) -> Iterator[tuple[str, Name]]:
         yield name, Name([corpus_rule(corpus["key"])], folder)
 
 
-def _names_of_finetuning(plan: Plan, run: Json) -> Iterator[tuple[str, Name]]:
+def _names_of_finetuning(plan: Plan, run: RunEntry) -> Iterator[tuple[str, Name]]:
     files: dict[str, list[str]] = {}
     links: dict[str, str] = {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
+from bertline.planning.entries import DatasetEntry, PhaseRecipe
 from bertline.planning.external_weights import external_weights, without_directory
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
@@ -37,72 +38,76 @@ def add_phase(
     semantic.pop("initial_weights", None)
     if initial is None or "directory" in initial:  # only a phase has something to carry over
         semantic.pop("carry_over", None)
-    entry: Json = {"model": model, "dataset": dataset, "seed": run["seed"], "phase": phase}
-    entry |= _place_in_data(plan, f"{where}.phases.{phase}", initial, {**entry, "settings": settings})
+    recipe: PhaseRecipe = {
+        "fingerprint": "",
+        "model": model,
+        "dataset": dataset,
+        "seed": run["seed"],
+        "phase": phase,
+        "settings": {name: value for name, value in settings.items() if name != "initial_weights"},
+        "initial_weights": initial,
+    }
+    _place_in_data(plan, f"{where}.phases.{phase}", recipe)
     identifying = {
-        **entry,
+        **{name: value for name, value in recipe.items() if name != "fingerprint"},
         "settings": semantic,
         "initial_weights": without_directory(initial) if initial else None,
         "versions": stage_versions("pretraining"),
     }
-    key = fingerprint(identifying)
-    filled = {name: value for name, value in settings.items() if name != "initial_weights"}
-    plan.phases[key] = {**entry, "fingerprint": key, "settings": filled, "initial_weights": initial}
+    recipe["fingerprint"] = key = fingerprint(identifying)
+    plan.phases[key] = recipe
     return key
 
 
-def phases_with_same_samples(plan: Plan, initial: Json | None, phase: Json) -> list[str]:
-    """Return the fingerprints of the phases before this one that used the same samples with the same seed, last first.
-
-    Args:
-        initial: the initial weights of `phase`.
-    """
-    found = []
+def phases_with_same_samples(plan: Plan, phase: PhaseRecipe) -> list[str]:
+    """Return the fingerprints of the earlier phases that used the same samples with the same seed, last first."""
+    found, initial = [], phase["initial_weights"]
     while initial and "phase" in initial:
         earlier = plan.phases[initial["phase"]]
         same_length = earlier["settings"]["sequence_length"] == phase["settings"]["sequence_length"]
-        if same_length and all(earlier[name] == phase[name] for name in ("dataset", "seed")):
+        if same_length and (earlier["dataset"], earlier["seed"]) == (phase["dataset"], phase["seed"]):
             found.append(str(initial["phase"]))
         initial = earlier["initial_weights"]
     return found
 
 
-def _place_in_data(plan: Plan, where: str, initial: Json | None, phase: Json) -> Json:
-    """Return where a phase begins in the order of samples, as keys of its recipe.
+def _place_in_data(plan: Plan, where: str, phase: PhaseRecipe) -> None:
+    """Set where a phase begins in the order of samples, in its recipe.
 
     The order, and with it the masks, follow from the dataset, the sequence length, the seed and the weights of the
     corpora: a phase continues where the last one with the same order ended. With other weights it would see samples
     again with the masks that they had before, so it gets another order, by number.
     """
-    earlier, weights = phases_with_same_samples(plan, initial, phase), phase["settings"]["corpus_weights"]
+    earlier, weights = phases_with_same_samples(plan, phase), phase["settings"]["corpus_weights"]
     same = next((key for key in earlier if plan.phases[key]["settings"]["corpus_weights"] == weights), None)
-    before = plan.phases[same] if same else {}
-    place = {"data_order": before["data_order"]} if "data_order" in before else {}
+    if same and "data_order" in plan.phases[same]:
+        phase["data_order"] = plan.phases[same]["data_order"]
+    elif earlier and not same:
+        phase["data_order"] = len(earlier)
+    initial = phase["initial_weights"]
     if phase["settings"]["carry_over"] == "everything" and initial and "phase" in initial:
         if same != initial["phase"]:
             raise BertlineError(
                 f"{where}.carry_over: given everything, but dataset, sequence length, seed or corpus_weights are not "
                 "those of the phase before; set carry_over: weights+moments"
             )
-        return place
-    if same:
-        return place | {"continues_data_of": same}
-    return {"data_order": len(earlier)} if earlier else {}
+    elif same:
+        phase["continues_data_of"] = same
 
 
 def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> str:
-    other = plan.runs.get(given["run"], {}).get("phases", {}).get(given["phase"])
-    if other is None:
+    other = plan.runs.get(given["run"])
+    if other is None or given["phase"] not in other["phases"]:
         runs = [name for name in plan.config["runs"] if not where.endswith(f": runs.{name}")]
         allowed = [f"{name} {phase}" for name in runs for phase in plan.config["runs"][name]["phases"]]
         raise BertlineError(
             f"{where}.phases.{phase}.initial_weights: given {given['run']} {given['phase']}, allowed are the phases of "
             f"other runs: {', '.join(allowed) or 'there are none'}; the phases of one run follow each other"
         )
-    return str(other)
+    return other["phases"][given["phase"]]
 
 
-def _check_phase(plan: Plan, where: str, model: Json, settings: Json, chosen: Json, dataset: Json) -> None:
+def _check_phase(plan: Plan, where: str, model: Json, settings: Json, chosen: Json, dataset: DatasetEntry) -> None:
     encoded = plan.config["sequence_lengths"]
     check_allowed(f"{where}.sequence_length", settings["sequence_length"], encoded, "sequence_lengths")
     check_length(model, settings["sequence_length"], f"{where}.sequence_length")

@@ -11,6 +11,15 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.fingerprint import fingerprint
+from bertline.planning.entries import (
+    ChoiceRecipe,
+    CollectionRecipe,
+    DatasetEntry,
+    FinetuningRecipe,
+    PhaseRecipe,
+    PredictionRecipe,
+    RunEntry,
+)
 from bertline.results import paths
 
 
@@ -26,19 +35,19 @@ class Plan:
     corpora: dict[str, Json] = field(default_factory=dict)
     corpus_of_name: dict[str, str] = field(default_factory=dict)
     evaluation: Json | None = None  # the sets to compare documents with, if a dataset requests it
-    datasets: dict[str, Json] = field(default_factory=dict)
-    phases: dict[str, Json] = field(default_factory=dict)
+    datasets: dict[str, DatasetEntry] = field(default_factory=dict)
+    phases: dict[str, PhaseRecipe] = field(default_factory=dict)
     checkpoints: dict[str, set[int]] = field(default_factory=dict)  # steps of phases that runs start from
-    finetunings: dict[str, Json] = field(default_factory=dict)
-    kept: dict[str, Json] = field(default_factory=dict)  # choices among the fine-tunings of a task and start
-    predictions: dict[str, Json] = field(default_factory=dict)  # by the file to write
+    finetunings: dict[str, FinetuningRecipe] = field(default_factory=dict)
+    kept: dict[str, ChoiceRecipe] = field(default_factory=dict)  # choices among the fine-tunings of a task and start
+    predictions: dict[str, PredictionRecipe] = field(default_factory=dict)  # by the file to write
     downloads: dict[str, Json] = field(default_factory=dict)  # evaluation data, by path
     fetched: dict[str, Json] = field(default_factory=dict)  # external weights that the graph gets, by folder
-    collections: dict[str, Json] = field(default_factory=dict)  # of passages, tokenized
-    runs: dict[str, Json] = field(default_factory=dict)
+    collections: dict[str, CollectionRecipe] = field(default_factory=dict)  # of passages, tokenized
+    runs: dict[str, RunEntry] = field(default_factory=dict)
 
     @property
-    def trained_runs(self) -> dict[str, Json]:
+    def trained_runs(self) -> dict[str, RunEntry]:
         """The runs that pretrain a model; the others fine-tune external weights."""
         return {name: run for name, run in self.runs.items() if run["phases"]}
 
@@ -48,7 +57,7 @@ class Plan:
         return {(name, task): line for name, run in self.runs.items() for task, line in run["skipped"].items()}
 
     @property
-    def built_datasets(self) -> dict[str, Json]:
+    def built_datasets(self) -> dict[str, DatasetEntry]:
         """The datasets that the graph makes; the others are finished external ones."""
         return {key: dataset for key, dataset in self.datasets.items() if "path" not in dataset}
 

@@ -8,6 +8,7 @@ from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, expand
+from bertline.planning.entries import PredictionRecipe, last_phase
 from bertline.planning.external_weights import external_weights
 from bertline.planning.plan import Plan
 from bertline.results import paths
@@ -47,15 +48,17 @@ def add_predictions(plan: Plan) -> None:
                 "suffix": Path(output).suffix,
                 "versions": stage_versions("finetuning"),
             }
-            plan.predictions[output] = {
+            recipe: PredictionRecipe = {
                 "fingerprint": fingerprint(content),
                 "kind": kind,
                 "model": model,
                 "inputs": list(map(str, files)) if files else [*ranked.values(), *given.get("inputs", ())],
-                **({"ranked": ranked} if ranked else {}),
                 "absent": bool(problems),
-                **options,
+                "options": options,
             }
+            if ranked:
+                recipe["ranked"] = ranked
+            plan.predictions[output] = recipe
             plan.warnings += problems
 
 
@@ -76,7 +79,7 @@ def _model(plan: Plan, key: str, given: str | Json, problems: list[str]) -> Json
     models: dict[str, Json] = {}
     for run, entry in plan.runs.items():
         if key.startswith("features.") and entry["phases"]:
-            models[f"{run}/{paths.RUN_EXPORT}"] = {"phase": entry["last_phase"]}
+            models[f"{run}/{paths.RUN_EXPORT}"] = {"phase": last_phase(entry)}
         kept = {task: choice for task, choice in entry["kept"].items() if plan.kept[choice]["keep"] != "none"}
         models |= {f"{run}/{task}": {"kept": choice} for task, choice in kept.items()}
     seeds = {f"{run}/{seed}": key for run, entry in plan.runs.items() for seed, key in entry["finetunings"].items()}

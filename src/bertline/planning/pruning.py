@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def prunable(plan: Plan) -> list[Prunable]:
             kept |= set(choice["finetunings"])
     for output, prediction in plan.predictions.items():
         if not Path(output).exists():
-            kept.add(prediction["model"].get("finetuning"))
+            kept |= {key for part, key in prediction["model"].items() if part == "finetuning"}
     unneeded = {*plan.finetunings, *decided_by_any()} - kept
     finetunings = paths.finished_folders(paths.FINETUNING, paths.FINETUNING_OUTPUTS)
     models = (model_of(folder.name) for folder in finetunings if folder.name in unneeded)
@@ -73,7 +73,7 @@ def _remains() -> Iterator[Path]:
 def not_asked_for(plan: Plan) -> list[Prunable]:
     """Return results that the plan's configuration does not request: perhaps those of another configuration."""
     found = []
-    wanted = {
+    wanted: dict[str, Collection[str]] = {
         paths.DATASET: plan.datasets,
         paths.PHASE: plan.phases,
         paths.FINETUNING: plan.finetunings,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests
+from bertline.planning.entries import CollectionRecipe, RunEntry
 from bertline.planning.plan import Plan
 from bertline.planning.task_data import TaskData
 from bertline.results import paths
@@ -15,7 +15,7 @@ from bertline.results import paths
 TOKENIZED = ("collection", "train_tfrecords", "dev_tfrecords")
 
 
-def add_ranking(plan: Plan, run: Json, tokenizer: str | None, data: TaskData) -> None:
+def add_ranking(plan: Plan, run: RunEntry, tokenizer: str | None, data: TaskData) -> None:
     """Add a ranking's tokenized collection to the plan, and put it into the files of `data`.
 
     tokenizer: its file; None for that of the run's dataset.
@@ -39,12 +39,12 @@ def add_collection(
     """
     read_by = {"dataset": dataset} if tokenizer is None else {"tokenizer": _content_of(plan, tokenizer)}
     key = fingerprint({"source": content, "tfrecords": tfrecords, **read_by, "versions": stage_versions("collection")})
-    plan.collections[key] = {
-        "fingerprint": key,
-        "source": source,
-        "tfrecords": tfrecords,
-        **({"dataset": dataset} if tokenizer is None else {"tokenizer": tokenizer}),
-    }
+    recipe: CollectionRecipe = {"fingerprint": key, "source": source, "tfrecords": tfrecords}
+    if tokenizer is not None:
+        recipe["tokenizer"] = tokenizer
+    elif dataset is not None:
+        recipe["dataset"] = dataset
+    plan.collections[key] = recipe
     return paths.COLLECTION.format(collection=key)
 
 

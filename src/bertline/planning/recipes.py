@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from bertline.files import Json, write_atomically
 from bertline.fingerprint import fingerprint
@@ -41,7 +42,7 @@ def write_recipes(plan: Plan) -> None:
             temporary.write_text(text, encoding="utf-8")
 
 
-def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
+def _recipes(plan: Plan) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield from plan.phases.items()
     yield from plan.finetunings.items()
     shared: dict[str, list[str]] = {}
@@ -50,7 +51,7 @@ def _recipes(plan: Plan) -> Iterator[tuple[str, Json]]:
             shared.setdefault(finetuning, []).append(key)
     for key, choice in plan.kept.items():
         others = {one: [other for other in shared[one] if other != key] for one in choice["finetunings"]}
-        yield key, choice | {"shared": {one: keys for one, keys in others.items() if keys}}
+        yield key, {**choice, "shared": {one: keys for one, keys in others.items() if keys}}
     yield from plan.corpora.items()
     yield from ((key, dataset_recipe(plan, key)) for key in plan.built_datasets)
     yield from plan.collections.items()

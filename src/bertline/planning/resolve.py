@@ -12,6 +12,7 @@ from bertline.corpus.sampling import groups_of
 from bertline.files import CHECKOUT, SCHEMA, Json, read_json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, expand, resolve_corpus
+from bertline.planning.entries import RunEntry
 from bertline.planning.evaluation_sets import evaluation_sets
 from bertline.planning.external_weights import external_tokenizer, external_weights, without_directory
 from bertline.planning.finetunings import Start, add_finetunings, tasks_of
@@ -144,7 +145,7 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
         model=model,
         network=model,
     )
-    _add_entry(plan, {"name": name, "dataset": dataset, "phases": phases, "last_phase": last, "config": run}, start)
+    _add_entry(plan, name, run, dataset, phases, start)
 
 
 def _add_external_run(plan: Plan, name: str, run: Json) -> None:
@@ -157,7 +158,7 @@ def _add_external_run(plan: Plan, name: str, run: Json) -> None:
         network=read_network(Path(initial["directory"], paths.CONFIG)),
         tokenizer=external_tokenizer(plan, key, initial["directory"]),
     )
-    _add_entry(plan, {"name": name, "dataset": None, "phases": {}, "config": run}, start)
+    _add_entry(plan, name, run, None, {}, start)
 
 
 def _add_checkpoint_run(plan: Plan, name: str, run: Json) -> None:
@@ -180,7 +181,7 @@ def _add_checkpoint_run(plan: Plan, name: str, run: Json) -> None:
         model=entry["model"],
         network=entry["model"],
     )
-    _add_entry(plan, {"name": name, "dataset": dataset, "phases": {}, "config": run}, start)
+    _add_entry(plan, name, run, dataset, {}, start)
 
 
 def _checkpoint_of(run: Json) -> re.Match[str] | None:
@@ -189,17 +190,27 @@ def _checkpoint_of(run: Json) -> re.Match[str] | None:
     return CHECKPOINT.fullmatch(given) if isinstance(given, str) else None
 
 
-def _add_entry(plan: Plan, run: Json, start: Start) -> None:
+def _add_entry(plan: Plan, name: str, config: Json, dataset: str | None, phases: dict[str, str], start: Start) -> None:
     """Add the entry of a run to the plan, and the fine-tunings of its tasks."""
-    run |= {"finetunings": {}, "kept": {}, "skipped": {}}
-    plan.runs[run["name"]] = run
-    for task, settings in tasks_of(run["config"]["finetune"]):
+    run: RunEntry = {
+        "name": name,
+        "fingerprint": "",
+        "dataset": dataset,
+        "phases": phases,
+        "config": config,
+        "finetunings": {},
+        "kept": {},
+        "skipped": {},
+    }
+    plan.runs[name] = run
+    for task, settings in tasks_of(config["finetune"]):
         add_finetunings(plan, run, start, task, settings)
     # Without the description, which does not change the run.
-    content = {part: run[part] for part in ("dataset", "phases", "finetunings")}
+    identifying = {"run": name, "experiment": plan.config["experiment"], "dataset": dataset, "phases": phases}
+    identifying["finetunings"] = run["finetunings"]
     if run["skipped"]:
-        content["skipped"] = list(run["skipped"])
-    run["fingerprint"] = fingerprint({"run": run["name"], "experiment": plan.config["experiment"], **content})
+        identifying["skipped"] = list(run["skipped"])
+    run["fingerprint"] = fingerprint(identifying)
 
 
 def _in_order_of_dependence(runs: Json) -> list[str]:

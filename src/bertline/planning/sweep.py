@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -37,7 +38,7 @@ def recipe_of(plan: Plan, name: str) -> Json:
 
     Raises BertlineError with the nearest names for an unknown one, and if the vocabulary's size is not known yet.
     """
-    names: dict[str, Json] = {}
+    names: dict[str, Mapping[str, Any]] = {}
     for run, content in plan.runs.items():
         names |= {f"{run}/{phase}": plan.phases[key] for phase, key in reversed(content["phases"].items())}
         for place, key in reversed(content["finetunings"].items()):
@@ -47,7 +48,7 @@ def recipe_of(plan: Plan, name: str) -> Json:
     if name not in names:
         near = ", ".join(nearest(name, list(names), plan.runs) or list(names)[:3])
         raise BertlineError(f"there is no training called {name}; near it are {near}")
-    recipe = names[name]
+    recipe = dict(names[name])
     model = dict(recipe["model"])
     if "directory" in model:
         model = read_object(Path(model["directory"], paths.CONFIG))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from bertline.files import Json
+from bertline.planning.entries import RunEntry, last_phase
 from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
 from bertline.results.kept import missing_models
@@ -77,7 +77,7 @@ def dataset_cards(plan: Plan) -> list[str]:
 
 def exports(plan: Plan) -> list[str]:
     """List the model of every run that trains one, in Hugging Face's layout."""
-    return sorted({paths.PHASE_EXPORT.format(phase=run["last_phase"]) for run in plan.trained_runs.values()})
+    return sorted({paths.PHASE_EXPORT.format(phase=last_phase(run)) for run in plan.trained_runs.values()})
 
 
 def scores(finetunings: Iterable[str]) -> list[str]:
@@ -95,7 +95,7 @@ def predictions(plan: Plan, kind: str) -> list[str]:
     return [output for output, entry in plan.predictions.items() if entry["kind"] == kind]
 
 
-def of_runs(pattern: str, runs: dict[str, Json]) -> list[str]:
+def of_runs(pattern: str, runs: Mapping[str, RunEntry]) -> list[str]:
     """List a file, such as `paths.RECORD`, of each of the `runs`."""
     return [pattern.format(run=name, fingerprint=run["fingerprint"]) for name, run in runs.items()]
 
@@ -115,7 +115,7 @@ def scores_for_submission(plan: Plan, run: str) -> list[str]:
     return scores(submitted(plan, plan.runs[run]))
 
 
-def submitted(plan: Plan, run: Json) -> list[str]:
+def submitted(plan: Plan, run: RunEntry) -> list[str]:
     """List the fine-tunings on GLUE, from pretrained weights, that predict the test sets."""
     entries = [plan.finetunings[key] for key in run["finetunings"].values()]
     return [

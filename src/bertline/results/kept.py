@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from bertline.console import BertlineError
 from bertline.files import Json, Recipe, one_line_damage, read_object, write_json, write_link
@@ -50,7 +51,7 @@ def keep_models(recipe: Recipe) -> None:
     logger.info("the best is %s, %.2f on dev", best, scores[best])
 
 
-def missing_models(recipe: Json) -> list[Path]:
+def missing_models(recipe: Mapping[str, Any]) -> list[Path]:
     """Return the models of finished fine-tunings that a choice needs, or will need, and that were deleted."""
     choice = read_choice(recipe["fingerprint"])
     if choice is not None:

@@ -1,0 +1,140 @@
+"""Entries of a plan: the recipes of phases and fine-tunings, and what belongs to a run, a dataset, a kept model."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+from bertline.files import Json
+
+
+class DatasetEntry(TypedDict):
+    """A dataset: one that the graph makes, or a finished one in a given folder.
+
+    A finished one has `path`, and `static_masks`, whether its samples are masked. The others have `settings`, the keys
+    of their `corpora` in the plan, and `shards`, the names of the shards with the held-out one.
+    """
+
+    name: str
+    path: NotRequired[str]
+    static_masks: NotRequired[bool]
+    settings: NotRequired[Json]
+    corpora: NotRequired[list[str]]
+    shards: NotRequired[list[str]]
+
+
+class PhaseRecipe(TypedDict):
+    """The recipe of a pretraining phase.
+
+    Attributes:
+        model: the network's configuration.
+        dataset: a fingerprint.
+        phase: its name in the run that first has it.
+        settings: with all defaults.
+        initial_weights: {"phase": fingerprint}, or `directory` and `content` of external weights; None for random ones.
+        continues_data_of: the phase after whose samples it begins, if they have the same order.
+        data_order: number of the order of samples, if it is not the first one.
+    """
+
+    fingerprint: str
+    model: Json
+    dataset: str
+    seed: int
+    phase: str
+    settings: Json
+    initial_weights: Json | None
+    continues_data_of: NotRequired[str]
+    data_order: NotRequired[int]
+
+
+class FinetuningRecipe(TypedDict):
+    """The recipe of a fine-tuning of one task with one seed.
+
+    Attributes:
+        start: "pretrained" or "random".
+        description: of the run, for the model's card.
+        dataset: whose tokenizer it uses; None if `tokenizer` is its file.
+        model: the network's configuration, or {"directory": folder} of external weights.
+        settings: with all defaults, without those of which several fine-tunings are made.
+        initial_weights: a phase, with or without a step, or external weights; None for random ones.
+        data: the files of the task by their kind.
+        table: columns and labels of a custom table.
+    """
+
+    fingerprint: str
+    task: str
+    seed: int
+    start: str
+    description: str
+    dataset: str | None
+    model: Json
+    settings: Json
+    initial_weights: Json | None
+    data: dict[str, str]
+    table: NotRequired[Json]
+    tokenizer: NotRequired[str]
+
+
+class ChoiceRecipe(TypedDict):
+    """A choice among the `finetunings` of a task and a start; `keep` is which of their models stay."""
+
+    fingerprint: str
+    keep: str
+    finetunings: list[str]
+
+
+class PredictionRecipe(TypedDict):
+    """A file of predictions or features.
+
+    Attributes:
+        kind: "predict" or "features".
+        model: a phase, a choice, a fine-tuning or external weights, as the only key.
+        inputs: files.
+        ranked: the files of a ranking by their kind.
+        absent: whether a file is missing.
+        options: the other settings.
+    """
+
+    fingerprint: str
+    kind: str
+    model: Json
+    inputs: list[str]
+    ranked: NotRequired[dict[str, str]]
+    absent: bool
+    options: Json
+
+
+class CollectionRecipe(TypedDict):
+    """A tokenized collection of passages: its `source`, read by the tokenizer of a dataset or by another one."""
+
+    fingerprint: str
+    source: str
+    tfrecords: bool
+    dataset: NotRequired[str]
+    tokenizer: NotRequired[str]
+
+
+class RunEntry(TypedDict):
+    """An entry of `runs:`.
+
+    Attributes:
+        dataset: a fingerprint; None for a run that fine-tunes external weights.
+        phases: fingerprints by name, in their order; none for a run that only fine-tunes.
+        config: the settings.
+        finetunings: fingerprints by name, such as glue/cola/seed1.
+        kept: fingerprints of choices by the task's name.
+        skipped: tasks without data, and a line about each.
+    """
+
+    name: str
+    fingerprint: str
+    dataset: str | None
+    phases: dict[str, str]
+    config: Json
+    finetunings: dict[str, str]
+    kept: dict[str, str]
+    skipped: dict[str, str]
+
+
+def last_phase(run: RunEntry) -> str:
+    """Return the fingerprint of the last phase of a run that has phases."""
+    return next(reversed(run["phases"].values()))
