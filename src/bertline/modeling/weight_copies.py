@@ -8,21 +8,20 @@ the same to the bit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from bertline.modeling.architectures import PreTrainingNetwork
+WORD_EMBEDDINGS = "encoder.embeddings.word"  # in all networks
 
 
 class WeightCopies:
     """Copies of the weights of linear layers and of the word embeddings, for training. Evaluation takes the weights."""
 
-    def __init__(self, model: PreTrainingNetwork, dtype: torch.dtype | None) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype | None) -> None:
         """Make `model` use copies of `dtype`, 2 bytes a weight; None, for full precision, leaves it as it is.
 
         Weights keep their names, and a state_dict has no copies. Layers in 8 bits have none.
@@ -32,7 +31,7 @@ class WeightCopies:
             linear = [module for module in model.modules() if type(module) in (nn.Linear, _LinearWithCopy)]
             for module in linear:
                 module.__class__ = _LinearWithCopy
-            self._modules = [*linear, model.encoder.embeddings.word]
+            self._modules = [*linear, model.get_submodule(WORD_EMBEDDINGS)]
         for module in self._modules:
             # A buffer, which CUDA graphs read in place.
             module.register_buffer("weight_copy", torch.empty_like(module.weight, dtype=dtype), persistent=False)
