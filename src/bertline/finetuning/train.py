@@ -143,11 +143,8 @@ def _finetune(
             )
             workers["scores_of_workers"] = scores
         if best is not None:
-            (learner, trained), evaluations = best, []
-            for predicted in task.predicted:
-                outputs = predict(learner.model, predicted.inputs, task.padding, settings["precision"], learner.group)
-                if learner.group.is_rank_zero:
-                    evaluations.append(predicted.evaluate(outputs))
+            learner, trained = best
+            evaluations = evaluate(learner)
             if learner.group.is_rank_zero:
                 metrics = scores_of(recipe, task, trained, evaluations) | workers
                 metrics["seconds"] = round(time.monotonic() - started, 3)
@@ -162,6 +159,16 @@ def _finetune(
     if group.is_rank_zero:
         shutil.rmtree(folder, ignore_errors=True)  # another may have just taken the lock, to find the results
     return metrics
+
+
+def evaluate(learner: Learner) -> list[Evaluation]:
+    """Predict everything that the task asks for, and score it. All ranks must call it; only rank 0 gets evaluations."""
+    evaluations, precision = [], learner.settings["precision"]
+    for predicted in learner.task.predicted:
+        outputs = predict(learner.model, predicted.inputs, learner.task.padding, precision, learner.group)
+        if learner.group.is_rank_zero:
+            evaluations.append(predicted.evaluate(outputs))
+    return evaluations
 
 
 def scores_of(
