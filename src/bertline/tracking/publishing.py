@@ -11,7 +11,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -310,7 +310,7 @@ def _links(here: _Pass, entry: Entry) -> str:
 
 def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str) -> tuple[str, int]:
     """Make one MLflow run equal to `entry`; return its id and how many points were sent."""
-    client, run = here.client, here.find(entry, parent)
+    run = here.find(entry, parent)
     if run is None or run.info.run_id in here.made:
         ahead = here.ahead(entry)
         if ahead is not None:
@@ -324,26 +324,39 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     if parent is not None:
         tags[PARENT_TAG] = _other_parent(here, entry, run) or parent
     tags = {shortened(key): value[:TAG_LENGTH] for key, value in tags.items()}
-    if run is None:
-        created = client.create_run(
-            here.experiment_id,
-            start_time=entry.started or int(time.time() * 1000),
-            tags={"mlflow.user": owner(), SENT_TAG: note_before_sending(entry, {})}
-            | dict(itertools.islice(tags.items(), 50)),
-            run_name=entry.name,
-        )
-        here.created.append(created.info.run_id)
-        here.made.add(created.info.run_id)
-        here.look(entry)  # for one that another tracker has created since
-        run = here.find(entry, parent) or created
-    here.used.append(run.info.run_id)
+    run = run or _create(here, entry, parent, tags)
+    run_id = run.info.run_id
+    here.used.append(run_id)
     here.withdraw_duplicates(entry)
-    _supersede(here, (one for one in here.old if entry.identity_tags.items() <= one.data.tags.items()), run.info.run_id)
+    _supersede(here, (one for one in here.old if entry.identity_tags.items() <= one.data.tags.items()), run_id)
     if SUPERSEDED_TAG in run.data.tags:
-        client.delete_tag(run.info.run_id, SUPERSEDED_TAG)  # it is again the present state
-    parameters = parameters_of(entry)
-    run_id, before = run.info.run_id, sent_before(run)
+        here.client.delete_tag(run_id, SUPERSEDED_TAG)  # it is again the present state
+    sent = _send(here, entry, run, tags)
+    if entry.finished and run.info.status != "FINISHED":
+        here.client.set_terminated(run_id, "FINISHED", end_time=entry.ended)
+    elif not entry.finished and run.info.status != "RUNNING":
+        here.client.update_run(run_id, status="RUNNING")
+    return run_id, sent
 
+
+def _create(here: _Pass, entry: Entry, parent: str | None, tags: Mapping[str, str]) -> Run:
+    """Create the MLflow run of `entry`; return it, or an equal one that another tracker has created meanwhile."""
+    created = here.client.create_run(
+        here.experiment_id,
+        start_time=entry.started or int(time.time() * 1000),
+        tags={"mlflow.user": owner(), SENT_TAG: note_before_sending(entry, {})}
+        | dict(itertools.islice(tags.items(), 50)),
+        run_name=entry.name,
+    )
+    here.created.append(created.info.run_id)
+    here.made.add(created.info.run_id)
+    here.look(entry)
+    return here.find(entry, parent) or created
+
+
+def _send(here: _Pass, entry: Entry, run: Run, tags: Mapping[str, str]) -> int:
+    """Send what MLflow's run does not have yet; return the number of points."""
+    client, run_id, before = here.client, run.info.run_id, sent_before(run)
     dataset = before.get("dataset")
     if entry.dataset is not None and dataset is None:  # files that were changed since are not what it was trained on
         dataset = entry.dataset.digest
@@ -371,14 +384,10 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
         client,
         run,
         entry.points[sent:],
-        {key: value for key, value in parameters.items() if key not in run.data.params},
+        {key: value for key, value in parameters_of(entry).items() if key not in run.data.params},
         {key: value for key, value in tags.items() if run.data.tags.get(key) != value},
     )
     if after != before:
         # Last: a pass that is killed is repeated in full, and MLflow stores equal points once.
         client.set_tag(run_id, SENT_TAG, json.dumps(after, sort_keys=True))
-    if entry.finished and run.info.status != "FINISHED":
-        client.set_terminated(run_id, "FINISHED", end_time=entry.ended)
-    elif not entry.finished and run.info.status != "RUNNING":
-        client.update_run(run_id, status="RUNNING")
-    return run_id, len(entry.points) - sent
+    return len(entry.points) - sent
