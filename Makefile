@@ -178,7 +178,7 @@ bench-export: $(READY) resources/sample/sample.json ## compare writing NVIDIA's 
 bench-train: $(READY) ## compare training with transformers: make bench-train DATASET=folder/dataset.json
 	python bench/train.py "$$DATASET"
 
-bench-padding: $(READY) ## print how much of training is padding, by layout: make bench-padding DATASET=folder/dataset.json
+bench-padding: $(READY) ## print how much of training is padding, in rows and packed: make bench-padding DATASET=folder/dataset.json
 	python bench/padding.py "$$DATASET"
 
 bench-precision: $(READY) ## compare the losses of trainings in bf16 and fp32: make bench-precision DATASET=folder/dataset.json

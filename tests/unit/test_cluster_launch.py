@@ -354,6 +354,32 @@ def test_additional_nodes_without_their_processes_are_refused(tmp_path):
     assert done.stderr.startswith("error: --additional-nodes: given '1x2,4', allowed are nodes and processes per node")
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((), "give --on-node, --within-srun or --within-mpirun; launch.py starts all ranks of a job"),
+        (
+            ("--within-mpirun", "127.0.0.1", 20000),
+            "OMPI_COMM_WORLD_RANK is not set; only the mpirun of Open MPI sets it",
+        ),
+    ],
+)
+def test_the_start_of_ranks_outside_of_a_job_is_one_line(tmp_path, monkeypatch, given, message):
+    for name in [name for name in os.environ if name.startswith("OMPI_")]:
+        monkeypatch.delenv(name)
+    done = launch(tmp_path, "", *given, by=START_RANKS)
+    assert (done.returncode, done.stderr) == (1, f"error: {message}\n")
+
+
+@pytest.mark.parametrize("where", [{"hosts": "localhost"}, {"PBS_NODEFILE": "/dev/null"}], ids=str)
+def test_additional_nodes_elsewhere_than_in_a_job_of_slurm_are_one_line(tmp_path, where):
+    hosts = ("--hosts", where.pop("hosts")) if "hosts" in where else ()
+    done = launch(tmp_path, "", "--additional-nodes", "1x2", *hosts, **where)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: `additional_nodes` needs a job of Slurm")
+
+
 def test_several_nodes_without_a_slurm_job_are_refused(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)

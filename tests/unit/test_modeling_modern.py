@@ -244,7 +244,7 @@ def test_a_missing_encoder_weight_is_an_error():
         load_encoder(make_task_network(model.config, "answer", 2), weights)
 
 
-# Layouts of a batch
+# Forms of a batch
 
 
 def test_packed_padded_and_one_by_one_give_the_same_loss_and_gradients():

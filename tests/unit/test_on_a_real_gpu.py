@@ -178,9 +178,9 @@ def test_packed_with_attention_dropout_it_does_as_well(card, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("layout", ["packed", "padded rows", "full rows"])
-def test_attention_is_that_of_float64_on_the_cpu(layout, dtype):
-    lengths = [64] * 4 if layout == "full rows" else [50, 7, 64, 33]
+@pytest.mark.parametrize("form", ["packed", "padded rows", "full rows"])
+def test_attention_is_that_of_float64_on_the_cpu(form, dtype):
+    lengths = [64] * 4 if form == "full rows" else [50, 7, 64, 33]
     torch.manual_seed(2)
     given = [torch.randn(sum(lengths), 4, 64) for _ in range(3)]
     weights = torch.randn(sum(lengths), 4 * 64)
@@ -188,7 +188,7 @@ def test_attention_is_that_of_float64_on_the_cpu(layout, dtype):
     expected = _attention_one_by_one(exact, lengths)
     expected = [expected, *torch.autograd.grad((expected * weights.double()).sum(), exact)]
     placed = [tensor.to(GPU, dtype).requires_grad_() for tensor in given]
-    found = _attention_of_layout(placed, lengths, layout)
+    found = _attention_of_form(placed, lengths, form)
     found = [found, *torch.autograd.grad((found * weights.to(GPU, dtype)).sum(), placed)]
     for ours, theirs in zip(found, expected, strict=True):
         error = (ours.double().cpu() - theirs).norm() / theirs.norm()
@@ -205,15 +205,15 @@ def _attention_one_by_one(heads, lengths):
     return torch.cat(found)
 
 
-def _attention_of_layout(heads, lengths, layout):
+def _attention_of_form(heads, lengths, form):
     """The same by our kernels: [tokens, hidden]."""
-    if layout == "packed":
+    if form == "packed":
         starts = torch.tensor([0, *lengths]).cumsum(0).int().to(GPU)
         positions = torch.cat([torch.arange(length) for length in lengths]).to(GPU)
         return attend(*(tensor[None] for tensor in heads), Packed(starts, positions, max(lengths)), dropout=0.0)[0]
     rows = [pad_sequence(tensor.split(lengths), batch_first=True) for tensor in heads]
     inside = torch.arange(max(lengths), device=GPU) < torch.tensor(lengths, device=GPU)[:, None]
-    return attend(*rows, inside if layout == "padded rows" else None, dropout=0.0)[inside]
+    return attend(*rows, inside if form == "padded rows" else None, dropout=0.0)[inside]
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 2e-3), ("bf16", 0.02)])

@@ -369,6 +369,14 @@ def test_weights_from_another_run_are_resolved_in_any_order() -> None:
     assert phase["initial_weights"] == {"phase": plan.runs["first"]["phases"]["phase1"]}
 
 
+def test_an_unknown_phase_of_another_run_is_one_line_also_beside_a_run_without_phases() -> None:
+    config = changed(runs__first__phases={"phase1": {**PHASE, "initial_weights": {"run": "other", "phase": "none"}}})
+    config["runs"]["theirs"] = {"pretrained": "theirs", "finetune": {}}
+    config["runs"]["other"] = {"dataset": "both", "model": "bert-tiny", "phases": {"phase1": PHASE}}
+    with pytest.raises(BertlineError, match="given other none, allowed are the phases of other runs: other phase1;"):
+        plan_of(config)
+
+
 def test_runs_that_start_from_each_other_are_refused() -> None:
     config = changed()
     for name, other in (("a", "b"), ("b", "a")):

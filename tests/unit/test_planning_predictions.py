@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bertline.console import BertlineError
+from bertline.finetuning.features import extract_features
 from bertline.planning import targets
 from bertline.planning.inputs import predictions_of_choice
 from bertline.planning.plan import Plan
@@ -53,6 +55,12 @@ def test_a_name_means_the_choice_of_a_task_a_seed_or_a_folder() -> None:
         "theirs": "theirs",
     }.items():
         assert model_folder(entry_of(plan_of(model=given))["model"]) == folder
+
+
+def test_the_options_of_features_are_those_of_the_function_that_extracts_them() -> None:
+    options = entry_of(plan_of(kind="features", model="theirs"))["options"]
+    assert options.keys() < inspect.signature(extract_features).parameters.keys()
+    assert "layers" in options
 
 
 def test_a_choice_that_may_delete_a_model_waits_for_the_predictions_with_it() -> None:

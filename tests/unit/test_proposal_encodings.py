@@ -1,4 +1,4 @@
-"""The encodings of a person's own texts."""
+"""The encodings of a user's texts."""
 
 from __future__ import annotations
 

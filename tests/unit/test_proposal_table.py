@@ -1,4 +1,4 @@
-"""The table to fine-tune on that is given with one's own texts."""
+"""The table to fine-tune on that is given with a user's texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found in a person's own texts: their forms, amount and language."""
+"""What is found in a user's texts: their forms, amount and language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables for PyTorch and NCCL follow the options, and those of the user stay."""
+"""Variables for PyTorch and NCCL follow the options, those of the user stay, and an unused GPU is reported."""
 
 from __future__ import annotations
 

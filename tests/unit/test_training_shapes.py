@@ -1,4 +1,4 @@
-"""Layouts of micro-batches: little padding, few shapes, and the same losses whichever is chosen."""
+"""Shapes of micro-batches: little padding, few shapes, and the same losses whichever is chosen."""
 
 from __future__ import annotations
 

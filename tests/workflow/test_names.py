@@ -20,6 +20,7 @@ from bertline.planning.requested import files_of_names
 from bertline.planning.resolve import plan_of_files
 from bertline.planning.target_states import target_states
 from bertline.planning.targets import STAGES
+from bertline.results import paths
 
 pytestmark = pytest.mark.slow
 
@@ -163,6 +164,20 @@ def test_a_task_without_data_is_left_out_and_says_so(planned: Path) -> None:
             files_of_names(plan, [name], [], lambda file: False)
     for under in ("first/glue/cola", "results/runs/first/glue/cola/"):
         assert target_states(plan, under) == [(f"{RUN}/glue/cola", "left out: its data is missing")]
+
+
+@pytest.mark.parametrize("content", ["{}", "[", '{"parts": '], ids=str)
+def test_a_damaged_listing_of_a_dump_is_one_line(planned: Path, content: str) -> None:
+    (corpus,) = (corpus for corpus in plan_of(planned).corpora.values() if "wiki" in corpus)
+    listing = planned / paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"])
+    listing.parent.mkdir(parents=True)
+    listing.write_text(content)
+    for options in (("--dry-run",), ()):
+        finished = run_snakemake(planned, *OPTIONS, *options, "--", f"{RUN}/phase1", check=False)
+        assert finished.returncode == 1
+        assert "Traceback" not in finished.stdout
+        (line,) = [line for line in finished.stdout.splitlines() if "error" in line.lower()]
+        assert re.match(r"error: resources/wikimedia/.*/parts\.json (is not JSON|lacks the key)", line)
 
 
 def test_a_second_configfile_is_not_silently_taken_alone(planned: Path) -> None:

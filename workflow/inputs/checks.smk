@@ -99,8 +99,8 @@ if workflow.is_main_process:
 
 # Not an error, because one site file may serve several configurations.
 if SITE and workflow.is_main_process:
-    names = {phase["phase"] for phase in plan.phases.values()}
-    for name in sorted(SITE.phases.keys() - {"default", *names}):
+    known = {phase["phase"] for phase in plan.phases.values()}
+    for name in sorted(SITE.phases.keys() - {"default", *known}):
         print(
             f"{SITE.path}: phases.{name}: no run here has a phase of this name",
             file=sys.stderr,
@@ -151,7 +151,8 @@ onsuccess:
 onerror:
     if DISPLAY:
         DISPLAY.stop()
-    write_links(plan, existing_only=True)  # to the report of what was made
+    with suppress(BertlineError):  # which the next run reports
+        write_links(plan, existing_only=True)  # to the report of what was made
     print_warnings_of_datasets()
     reasons = failures.read_reasons([Path(path) for path in log])
     # After Ctrl-C on a cluster, no job has failed.

@@ -42,9 +42,9 @@ def with_named_files(prepare_dag):
         check_site_is_named()
         # Links follow the configuration even when no job has to run, as after a setting was changed back. While rules are
         # read, `dryrun` is not set yet.
-        if not workflow.dryrun:
-            write_links(plan, existing_only=True)
         with exit_on_errors():
+            if not workflow.dryrun:
+                write_links(plan, existing_only=True)
             for option in ("targets", "forcerun", "until", "omit_from"):
                 given = getattr(workflow.dag_settings, option)
                 setattr(workflow.dag_settings, option, named_files(given))

@@ -1,10 +1,11 @@
-"""Start a job's ranks on one node, or become one of them: launch.py has srun, ssh and schedulers run this.
+"""Start a job's ranks on one node, or become one of them.
 
-By hand it is the program of Open MPI's mpirun.
+launch.py runs this through srun, mpirun, ssh, a scheduler or a Pod; a person, through Open MPI's mpirun.
 
 example:
-  mpirun --host a:8,b:8 python workflow/scripts/start_ranks.py \\
-    --within-mpirun a 29500 -- workflow/scripts/pretrain.py --help
+  mpirun --host node1:8,node2:8 --bind-to none \\
+    python workflow/scripts/start_ranks.py --within-mpirun node1 29500 \\
+    -- workflow/scripts/pretrain.py --help
 """
 
 from bertline.cluster.starter import start_ranks

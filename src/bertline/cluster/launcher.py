@@ -27,7 +27,7 @@ from bertline.cluster.ranks import (
     NodeKind,
     NodeRanks,
     Program,
-    check_given,
+    check_script,
     free_port,
     mpirun_command,
     parse_hosts,
@@ -86,9 +86,11 @@ def launch(
         SystemExit: always, with the exit status of the first rank that failed, or 0.
         BertlineError: for nodes that the job does not have, or too many attempts without progress.
     """
-    check_given(script)
+    check_script(script)
     kinds = [NodeKind(nodes, processes_per_node), *parse_node_kinds(additional_nodes)]
     listed = parse_hosts(hosts, processes_per_node) if hosts else []
+    if additional_nodes and (hosts or schedulers.own_scheduler() is not None or pods.own_pod() is not None):
+        raise BertlineError("`additional_nodes` needs a job of Slurm on its own nodes; leave them out, see site.yaml")
     os.environ[TOKEN] = pods.shared_token(nodes) or secrets.token_hex(16)
     schedulers.export_own_job()
     job = slurm.own_job()
@@ -113,12 +115,10 @@ def _run_in_job(program: Program, kinds: list[NodeKind], threads: int) -> int:
     """Run the ranks on the nodes of this process's job, or on this node outside one; return the exit status."""
     kind, *others = kinds
     scheduler, pod = schedulers.own_scheduler(), pods.own_pod()
-    if others and (scheduler is not None or pod is not None):
-        raise BertlineError("site.yaml: `additional_nodes` needs Slurm; leave them out")
     if kind.nodes == 1 and not others:
         port = program.port or free_port()
-        ranks = NodeRanks(0, kind.processes_per_node, kind.processes_per_node, "127.0.0.1", port, program.bind)
-        status = wait_for_all(ranks.start(program.script))
+        ranks = NodeRanks(0, kind.processes_per_node, kind.processes_per_node, "127.0.0.1", port)
+        status = wait_for_all(ranks.start(program))
         pods.report_status(status)
         return status
     if scheduler is not None:
@@ -161,13 +161,13 @@ def _count_attempt(checkpoints: Path, *, restart: bool, job: str | None) -> None
 
 
 def _start_over_ssh(program: Program, hosts: list[Host]) -> dict[str, subprocess.Popen[bytes]]:
-    """Start the ranks of each host over ssh, with this one's folder, interpreter and job's token."""
+    """Start the ranks of each host over ssh, with this process's folder, interpreter and job token."""
     program = replace(program, starter=[*program.starter, "--while-connected"])
     address = hosts[0].name
     port = program.port or remote.free_port_of(address)
     started, first, world_size = {}, 0, sum(host.processes for host in hosts)
     for host in hosts:
-        ranks = NodeRanks(first, host.processes, world_size, address, port, program.bind)
+        ranks = NodeRanks(first, host.processes, world_size, address, port)
         last = first + host.processes - 1
         print(f"ranks {first} to {last} of {world_size} on {host.name}", file=sys.stderr, flush=True)
         started[f"the start on {host.name}"] = remote.start_on_host(host.name, ranks.start_command(program))
@@ -199,8 +199,8 @@ def _start_on_nodes(
     if len(hosts) < kind.nodes:
         raise BertlineError(f"the job has {len(hosts)} nodes ({', '.join(hosts)}), not {kind.nodes}; see site.yaml")
     each = kind.processes_per_node
-    here = NodeRanks(0, each, kind.nodes * each, hosts[0], program.port or free_port(), program.bind)
-    started = here.start(program.script)
+    here = NodeRanks(0, each, kind.nodes * each, hosts[0], program.port or free_port())
+    started = here.start(program)
     for node, host in enumerate(hosts[1 : kind.nodes], 1):
         command = replace(here, first=node * each).start_command(program)
         path = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"

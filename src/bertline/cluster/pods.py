@@ -78,7 +78,7 @@ def start_nodes(program: Program, kind: NodeKind) -> dict[str, subprocess.Popen[
     if pod is None or missing:
         raise BertlineError(f"not set in this Pod: {', '.join(missing)}; use the Job of deploy/kubernetes/multi-node")
     address, port, each = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), kind.processes_per_node
-    ranks = NodeRanks(pod.index * each, each, kind.nodes * each, address, port, program.bind)
+    ranks = NodeRanks(pod.index * each, each, kind.nodes * each, address, port)
     if SCRIPTS in os.environ:
         for node in range(1, kind.nodes):
             command = replace(ranks, first=node * each).start_command(program)
@@ -87,7 +87,7 @@ def start_nodes(program: Program, kind: NodeKind) -> dict[str, subprocess.Popen[
         wait_for_address(address)
     print(f"node {pod.index} of {kind.nodes}: {socket.gethostname()}", file=sys.stderr, flush=True)
     # Rank 0 listens at its own address; its name may be known later.
-    return replace(ranks, address=os.environ["POD_IP"] if pod.is_first else address).start(program.script)
+    return replace(ranks, address=os.environ["POD_IP"] if pod.is_first else address).start(program)
 
 
 def wait_for_address(name: str) -> None:

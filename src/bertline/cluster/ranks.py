@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -78,17 +78,19 @@ class Program:
 
     Attributes:
         script: a Python script and its arguments.
-        starter: the command that starts ranks on another node; options that say which follow, and `script`.
-        port: of rank 0; 0 for a free one.
+        starter: the command that starts ranks on a node; the options of its place, `--` and `script` are appended.
+            Empty in ranks' own starter.
+        port: of rank 0; 0 for a free one, within srun for one by the job's number.
+        bind: of each process.
     """
 
     script: list[str]
-    starter: list[str]
+    starter: list[str] = field(default_factory=list)
     port: int = 0
     bind: Bind = "none"
 
 
-def check_given(script: Sequence[str]) -> None:
+def check_script(script: Sequence[str]) -> None:
     """Raise BertlineError for a command line without a script."""
     if not script:
         raise BertlineError("no script is given; put it and its arguments after `--`")
@@ -103,10 +105,9 @@ class NodeRanks:
     world_size: int
     address: str  # of rank 0
     port: int
-    bind: Bind = "none"
 
-    def start(self, script: list[str]) -> dict[str, subprocess.Popen[bytes]]:
-        """Start `script`, a Python script and its arguments, once for each rank here. Returns the processes by name."""
+    def start(self, program: Program) -> dict[str, subprocess.Popen[bytes]]:
+        """Start the program once for each rank here. Returns the processes by name."""
         # Not torch.distributed.run: it changes every exit status to 1 (75 means "run again"), prints its own traceback
         # after the rank's one line, and puts each rank in a session of its own, which survives killing the group.
         shared = {
@@ -118,7 +119,7 @@ class NodeRanks:
         }
         return {
             f"rank {self.first + local_rank}": start(
-                bound([sys.executable, *script], self.bind, local_rank, self.processes),
+                bound([sys.executable, *program.script], program.bind, local_rank, self.processes),
                 {**shared, "RANK": str(self.first + local_rank), "LOCAL_RANK": str(local_rank)},
             )
             for local_rank in range(self.processes)
@@ -126,7 +127,7 @@ class NodeRanks:
 
     def start_command(self, program: Program) -> list[str]:
         """Return the command that starts these ranks if it is run on their node."""
-        size = ["--processes-per-node", str(self.processes), "--bind", self.bind]
+        size = ["--processes-per-node", str(self.processes), "--bind", program.bind]
         place = ["--on-node", str(self.first), str(self.world_size), self.address, str(self.port)]
         return [*program.starter, *size, *place, "--", *program.script]
 

@@ -9,7 +9,7 @@ from cyclopts.types import NonNegativeInt, PositiveInt
 
 from bertline.cluster.binding import Bind
 from bertline.cluster.processes import wait_for_all
-from bertline.cluster.ranks import NodeRanks, become_rank_of_mpirun, become_rank_of_srun, check_given
+from bertline.cluster.ranks import NodeRanks, Program, become_rank_of_mpirun, become_rank_of_srun, check_script
 from bertline.console import BertlineError
 
 
@@ -23,7 +23,7 @@ def start_ranks(
     bind: Bind = "none",
     while_connected: bool = False,
 ) -> NoReturn:
-    """Start ranks of a job whose place is given by one of the first three options, and exit as they do.
+    """Start the ranks of a node, or become one rank, and exit with their status. One of the first three is needed.
 
     Args:
         script: after `--`, a Python script and its arguments.
@@ -31,16 +31,16 @@ def start_ranks(
             rank 0.
         within_srun: this process is a task of srun, and becomes a rank.
         within_mpirun: this process is a task of Open MPI's mpirun, and becomes a rank; the address and port of rank 0.
-        processes_per_node: on this node.
+        processes_per_node: ranks on this node; not used within mpirun.
         port: of rank 0 within srun; 0 for one by the job's number.
         bind: cores and memory of each process: those of its socket or its NUMA node, with numactl.
-        while_connected: with `on_node`, standard input has signals for the ranks, which end with it.
+        while_connected: with `on_node`, read signals for the ranks from standard input, and end them when it ends.
 
     Raises:
         SystemExit: with the exit status of the first rank that failed, or 0.
-        BertlineError: outside such a place.
+        BertlineError: without such an option, or outside a task of srun or mpirun.
     """
-    check_given(script)
+    check_script(script)
     command = list(script)
     if within_srun:
         become_rank_of_srun(command, processes_per_node, bind, port)
@@ -49,5 +49,9 @@ def start_ranks(
     if on_node is None:
         raise BertlineError("give --on-node, --within-srun or --within-mpirun; launch.py starts all ranks of a job")
     first, world_size, address, rank_0_port = on_node
-    ranks = NodeRanks(first, processes_per_node, world_size, address, rank_0_port, bind)
-    sys.exit(wait_for_all(ranks.start(command), includes_all_ranks=False, while_connected=while_connected))
+    ranks = NodeRanks(first, processes_per_node, world_size, address, rank_0_port)
+    sys.exit(
+        wait_for_all(
+            ranks.start(Program(command, bind=bind)), includes_all_ranks=False, while_connected=while_connected
+        )
+    )

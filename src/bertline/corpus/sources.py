@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 from bertline.corpus.documents import Document, Dropped, write_documents
 from bertline.corpus.plain_text import Converter
-from bertline.files import Json, Recipe, read_json
+from bertline.files import Json, Recipe, read_json, read_object
 from bertline.results import paths
 
 BYTES_PER_SLICE = 200_000_000  # of a compressed dump: some minutes of wikiextractor's time
@@ -93,7 +93,7 @@ def listing_of(corpus: Json) -> Json:
     """Return the listing of a dump's files. Raises BertlineError if it is one to download, and is not listed yet."""
     if "listing" in corpus:
         return dict(corpus["listing"])
-    return dict(read_json(paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"])))
+    return read_object(paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"]), "parts")
 
 
 def files_of(corpus: Json, template: str) -> list[str]:

@@ -88,9 +88,9 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
         raise BertlineError(f"{path}: architectures is not a list, or id2label is not an object; get it again")
     made = str(next(iter(classes), ""))
     heads: dict[str, Head] = {
-        names_of_head[0]: head
+        name: head
         for architecture in ARCHITECTURES.values()
-        for head, names_of_head in architecture.huggingface.TASKS.items()
+        for head, (name, _) in architecture.huggingface.TASKS.items()
     }
     if made.endswith(("ForPreTraining", "ForMaskedLM")):
         raise BertlineError(

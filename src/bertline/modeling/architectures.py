@@ -40,7 +40,10 @@ class HuggingFaceNames(Protocol):
 
 @dataclass(frozen=True)
 class Architecture:
-    """The classes of a network, and its names outside. Networks for the same purpose share a calling convention."""
+    """The classes of a network, and its names in Hugging Face's layout.
+
+    Networks for the same purpose share a calling convention.
+    """
 
     config: type[NetworkConfig]
     pretraining: Callable[[Any], PreTrainingNetwork]
@@ -56,7 +59,7 @@ ARCHITECTURES = {
 
 
 def architecture_of(config: NetworkConfig) -> Architecture:
-    """Return what belongs to the architecture of a configuration."""
+    """Return the architecture of a configuration."""
     return ARCHITECTURES[config.architecture]
 
 

@@ -156,8 +156,9 @@ def from_huggingface(
     """Convert Hugging Face's weights to Bertline's names: float32, the vocabulary padded.
 
     Names of old versions are accepted, unknown names left out. `source` names the weights in errors,
-    `unused_positions` is that of the architecture for their config.json. Raises BertlineError, naming the weight, if
-    one of the encoder is missing, and for one of another shape than that in `config`, or with NaN or infinity.
+    `unused_positions` is what the architecture's module returns for their config.json. Raises BertlineError, naming the
+    weight, if one of the encoder is missing, and for one of another shape than that in `config`, or with NaN or
+    infinity.
     """
     huggingface = architecture_of(config).huggingface
     names = _names(config, huggingface, head)

@@ -10,8 +10,11 @@ from bertline.files import Json
 class DatasetEntry(TypedDict):
     """A dataset: one that the graph makes, or a finished one in a given folder.
 
-    A finished one has `path`, and `static_masks`, whether its samples are masked. The others have `settings`, the keys
-    of their `corpora` in the plan, and `shards`, the names of the shards with the held-out one.
+    Attributes:
+        path, static_masks: of a finished one: its folder, and whether its samples are masked.
+        settings: of one that the graph makes, as the following.
+        corpora: keys of the plan's `corpora`.
+        shards: names, with that of the held-out one.
     """
 
     name: str
@@ -50,11 +53,11 @@ class FinetuningRecipe(TypedDict):
     """The recipe of a fine-tuning of one task with one seed.
 
     Attributes:
-        start: "pretrained" or "random".
+        start: what it starts from, "pretrained" or "random".
         description: of the run, for the model's card.
         dataset: whose tokenizer it uses; None if `tokenizer` is its file.
         model: the network's configuration, or {"directory": folder} of external weights.
-        settings: with all defaults, without those of which several fine-tunings are made.
+        settings: with all defaults, without `PLANNED_SETTINGS`.
         initial_weights: a phase, with or without a step, or external weights; None for random ones.
         data: the files of the task by their kind.
         table: columns and labels of a custom table.
@@ -75,7 +78,12 @@ class FinetuningRecipe(TypedDict):
 
 
 class ChoiceRecipe(TypedDict):
-    """A choice among the `finetunings` of a task and a start; `keep` is which of their models stay."""
+    """A choice among the fine-tunings of a task and a start.
+
+    Attributes:
+        keep: which of their models are kept: "best", "all" or "none".
+        finetunings: fingerprints.
+    """
 
     fingerprint: str
     keep: str
@@ -104,7 +112,14 @@ class PredictionRecipe(TypedDict):
 
 
 class CollectionRecipe(TypedDict):
-    """A tokenized collection of passages: its `source`, read by the tokenizer of a dataset or by another one."""
+    """A tokenized collection of passages.
+
+    Attributes:
+        source: its file.
+        tfrecords: whether it is a TFRecord file.
+        dataset: the dataset whose tokenizer reads it, by its fingerprint.
+        tokenizer: the file of another tokenizer.
+    """
 
     fingerprint: str
     source: str
@@ -137,4 +152,4 @@ class RunEntry(TypedDict):
 
 def last_phase(run: RunEntry) -> str:
     """Return the fingerprint of the last phase of a run that has phases."""
-    return next(reversed(run["phases"].values()))
+    return list(run["phases"].values())[-1]

@@ -99,7 +99,7 @@ def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> st
     other = plan.runs.get(given["run"])
     if other is None or given["phase"] not in other["phases"]:
         runs = [name for name in plan.config["runs"] if not where.endswith(f": runs.{name}")]
-        allowed = [f"{name} {phase}" for name in runs for phase in plan.config["runs"][name]["phases"]]
+        allowed = [f"{name} {one}" for name in runs for one in plan.config["runs"][name].get("phases", ())]
         raise BertlineError(
             f"{where}.phases.{phase}.initial_weights: given {given['run']} {given['phase']}, allowed are the phases of "
             f"other runs: {', '.join(allowed) or 'there are none'}; the phases of one run follow each other"

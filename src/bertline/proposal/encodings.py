@@ -1,4 +1,4 @@
-"""The encoding of a person's own files: it is never guessed, but an error names the one to give."""
+"""The encoding of a user's files: it is never guessed, but an error names the one to give."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class MicroBatch:
 
     input_ids: Tensor  # int64 [B, S]
     token_type_ids: Tensor  # int64 [B, S]
-    attention_mask: AttentionMask  # None when no row is padded and the batching allows it
+    attention_mask: AttentionMask  # None when no row is padded and `Batching.mask_free` is set
     places: Places
     pair_labels: Tensor  # int64 [N], 1 = random next, -100 for empty slots
     samples: Tensor  # int64 [N]
