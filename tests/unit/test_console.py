@@ -41,7 +41,9 @@ def test_the_examples_of_a_command_are_valid_command_lines(
 ) -> None:
     app = commands_of(script, monkeypatch)
     monkeypatch.chdir(tmp_path)
-    lines = str(app.help).partition("\nexample")[2].replace("\\\n", " ").splitlines()
+    text = str(app.help).partition("\nexample")[2]
+    assert max(map(len, text.splitlines())) < 80  # the width of a terminal
+    lines = text.replace("\\\n", " ").splitlines()
     examples = [shlex.split(line, comments=True) for line in lines if f" workflow/scripts/{script.name}" in line]
     assert examples
     for recipe in {word for example in examples for word in example if word.startswith("results/recipes/")}:

@@ -1,7 +1,8 @@
 """Print statistics of files of samples, a row for each folder: padding, random second segments, masks.
 
 examples:
-  python workflow/scripts/compare_samples.py results/runs/demo/dataset/seq128/*.h5 \\
+  python workflow/scripts/compare_samples.py \\
+    results/runs/demo/dataset/seq128/*.h5 \\
     results/runs/demo/dataset/nvidia/*/*_training_*.hdf5
   python workflow/scripts/compare_samples.py hdf5/*_training_*.hdf5
 """

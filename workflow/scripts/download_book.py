@@ -1,7 +1,8 @@
 """Download a book of Project Gutenberg from a mirror, and record its checksum.
 
 example:
-  python workflow/scripts/download_book.py --book 1342 --mirrors https://aleph.pglaf.org \\
+  python workflow/scripts/download_book.py --book 1342 \\
+    --mirrors https://aleph.pglaf.org \\
     --contact you@university.edu --output resources/gutenberg/1342.txt
 """
 

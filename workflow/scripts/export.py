@@ -2,7 +2,8 @@
 
 example:
   python workflow/scripts/export.py --phase results/phases/0123456789abcdef \\
-    --tokenizer results/datasets/0123456789abcdef/tokenizer.json --output my-bert
+    --tokenizer results/datasets/0123456789abcdef/tokenizer.json \\
+    --output my-bert
 """
 
 from bertline.command_line import run_command

@@ -1,7 +1,8 @@
 """Write a BERT as a TensorFlow checkpoint with Google's names, for programs that read Google's releases.
 
 example:
-  python workflow/scripts/export_tensorflow.py results/runs/demo/export --output tensorflow
+  python workflow/scripts/export_tensorflow.py results/runs/demo/export \\
+    --output tensorflow
 """
 
 from bertline.command_line import run_command

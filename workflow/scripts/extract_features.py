@@ -1,8 +1,10 @@
 """Write the hidden states of a BERT for texts: vectors of each token, or one per text.
 
 example:
-  python workflow/scripts/extract_features.py results/runs/demo/export texts.txt --output features.jsonl
-  python workflow/scripts/extract_features.py results/runs/demo/export texts.txt --output vectors.parquet \\
+  python workflow/scripts/extract_features.py results/runs/demo/export \\
+    texts.txt --output features.jsonl
+  python workflow/scripts/extract_features.py results/runs/demo/export \\
+    texts.txt --output vectors.parquet \\
     --layers -1 --pooling mean
 """
 

@@ -1,7 +1,8 @@
 """Download one of Google's releases of BERT, a zip, and convert it to Hugging Face's layout.
 
 example:
-  python workflow/scripts/fetch_google_release.py --url https://host/uncased_L-12_H-768_A-12.zip \\
+  python workflow/scripts/fetch_google_release.py \\
+    --url https://host/uncased_L-12_H-768_A-12.zip \\
     --sha256 DIGEST --lowercase --output models/bert-base-uncased
 """
 

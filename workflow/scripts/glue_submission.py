@@ -1,7 +1,8 @@
 """Zip predictions for GLUE's test sets for its server, from each task's fine-tuning with the best dev score.
 
 example:
-  python workflow/scripts/glue_submission.py results/recipes/0123456789abcdef-submission.json \\
+  python workflow/scripts/glue_submission.py \\
+    results/recipes/0123456789abcdef-submission.json \\
     --output submission.zip
 """
 

@@ -2,7 +2,8 @@
 """Submit one of Snakemake's jobs to Kubernetes, and print the name of its Job.
 
 example:
-  python workflow/scripts/kubernetes_submit.py --manifests deploy/kubernetes/graph jobscript.sh
+  python workflow/scripts/kubernetes_submit.py \\
+    --manifests deploy/kubernetes/graph jobscript.sh
 """
 
 from bertline.cluster.kubernetes import submit_job

@@ -1,7 +1,8 @@
 """Write a commented configuration for texts of your own, sized to them and to this machine.
 
 example:
-  python workflow/scripts/new_configuration.py texts --output mine.yaml --time 15m
+  python workflow/scripts/new_configuration.py texts --output mine.yaml \\
+    --time 15m
 """
 
 import tempfile

@@ -1,8 +1,8 @@
 """Print how much of a GPU's fma, fp16, tensor and xu pipes the kernels of a training used, by Nsight Compute's CSV.
 
 example:
-  python workflow/scripts/pipe_utilization.py               # the metrics that ncu is to record
-  python workflow/scripts/pipe_utilization.py kernels.csv   # what it printed
+  python workflow/scripts/pipe_utilization.py               # what to record
+  python workflow/scripts/pipe_utilization.py kernels.csv   # what was recorded
 """
 
 from pathlib import Path

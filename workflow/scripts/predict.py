@@ -1,10 +1,13 @@
 """Predict with a fine-tuned model: the class of a text or a pair, the tags of its words, the answer to a question.
 
 example:
-  python workflow/scripts/predict.py results/runs/demo/glue/cola/model --text "The cat sat down."
-  python workflow/scripts/predict.py results/runs/demo/squad_v1/model --question "Who sat down?" \\
+  python workflow/scripts/predict.py results/runs/demo/glue/cola/model \\
+    --text "The cat sat down."
+  python workflow/scripts/predict.py results/runs/demo/squad_v1/model \\
+    --question "Who sat down?" \\
     --context "The cat sat down." --n-best 3
-  python workflow/scripts/predict.py results/runs/demo/glue/mrpc/model --inputs pairs.tsv \\
+  python workflow/scripts/predict.py results/runs/demo/glue/mrpc/model \\
+    --inputs pairs.tsv \\
     --columns first second --output predictions.jsonl
 """
 

@@ -3,7 +3,8 @@
 With files named on the command line, predict.py, rank.py and extract_features.py do the same.
 
 example:
-  python workflow/scripts/predict_files.py results/recipes/0123456789abcdef.json --output out.jsonl
+  python workflow/scripts/predict_files.py \\
+    results/recipes/0123456789abcdef.json --output out.jsonl
 """
 
 from pathlib import Path

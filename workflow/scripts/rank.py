@@ -1,7 +1,8 @@
 """Rank the candidates of queries with a fine-tuned model.
 
 example:
-  python workflow/scripts/rank.py results/runs/demo/ranking/marco/model --collection collection.tsv \\
+  python workflow/scripts/rank.py results/runs/demo/ranking/marco/model \\
+    --collection collection.tsv \\
     --queries queries.tsv --candidates run.bm25.trec --output run.trec
 """
 

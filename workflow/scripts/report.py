@@ -2,7 +2,8 @@
 
 example:
   python workflow/scripts/report.py demo,demo-short
-  python workflow/scripts/report.py results/runs/demo/record-0123456789abcdef.json \\
+  python workflow/scripts/report.py \\
+    results/runs/demo/record-0123456789abcdef.json \\
     --directory results/report/0123456789abcdef
 """
 

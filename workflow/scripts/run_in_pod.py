@@ -2,7 +2,8 @@
 """Run a job of Snakemake in the first Pod of an Indexed Job, and the ranks that it needs in the other Pods.
 
 example:
-  python workflow/scripts/run_in_pod.py --script logs/kubernetes/job/job.sh --folder logs/kubernetes/job
+  python workflow/scripts/run_in_pod.py --script logs/kubernetes/job/job.sh \\
+    --folder logs/kubernetes/job
 """
 
 from bertline.cluster.pods import run_in_pod

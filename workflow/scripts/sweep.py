@@ -1,9 +1,12 @@
 """Measure a training's speed on this machine by the size of its micro-batches, and by the number of processes.
 
 example:
-  python workflow/scripts/sweep.py demo/phase1 --configfile config/demo.yaml --to 64
-  python workflow/scripts/sweep.py demo/glue/cola --configfile config/demo.yaml --processes 1,2
-  python workflow/scripts/sweep.py demo/phase1 --configfile config/demo.yaml --options=--compile
+  python workflow/scripts/sweep.py demo/phase1 \\
+    --configfile config/demo.yaml --to 64
+  python workflow/scripts/sweep.py demo/glue/cola \\
+    --configfile config/demo.yaml --processes 1,2
+  python workflow/scripts/sweep.py demo/phase1 \\
+    --configfile config/demo.yaml --options=--compile
 """
 
 import logging

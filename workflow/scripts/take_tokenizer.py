@@ -1,7 +1,8 @@
 """Import an existing tokenizer: a vocab.txt or a tokenizer.json.
 
 example:
-  python workflow/scripts/take_tokenizer.py vocab.txt --lowercase --output tokenizer.json
+  python workflow/scripts/take_tokenizer.py vocab.txt --lowercase \\
+    --output tokenizer.json
 """
 
 from pathlib import Path

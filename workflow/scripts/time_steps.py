@@ -2,7 +2,8 @@
 
 example:
   python workflow/scripts/launch.py --processes-per-node 2 --threads 2 -- \\
-    workflow/scripts/time_steps.py --recipe recipe.json --threads 2 --output speed.json
+    workflow/scripts/time_steps.py --recipe recipe.json --threads 2 \\
+    --output speed.json
 """
 
 from functools import partial

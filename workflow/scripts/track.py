@@ -1,7 +1,8 @@
 """Send the present results of runs to MLflow; a repeated call changes nothing.
 
 example:
-  python workflow/scripts/track.py results/runs/demo/record-0123456789abcdef.json \\
+  python workflow/scripts/track.py \\
+    results/runs/demo/record-0123456789abcdef.json \\
     --output results/tracked-demo.json
 """
 

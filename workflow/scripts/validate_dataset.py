@@ -1,7 +1,8 @@
 """Check a whole dataset: its card, its tokenizer, and all digests and layout rules of its files.
 
 example:
-  python workflow/scripts/validate_dataset.py results/runs/demo/dataset/dataset.json
+  python workflow/scripts/validate_dataset.py \\
+    results/runs/demo/dataset/dataset.json
 """
 
 from bertline.command_line import run_command

@@ -1,9 +1,12 @@
 """Check all guarantees of files of samples: native, NVIDIA's and gpauloski's. Print a line for each problem.
 
 examples:
-  python workflow/scripts/validate_samples.py results/runs/demo/dataset/seq128/*.h5
-  python workflow/scripts/validate_samples.py hdf5/*_training_*.hdf5 --tokenizer vocab.txt
-  python workflow/scripts/validate_samples.py results/runs/demo/dataset/seq*/*.h5 --processes 16
+  python workflow/scripts/validate_samples.py \\
+    results/runs/demo/dataset/seq128/*.h5
+  python workflow/scripts/validate_samples.py hdf5/*_training_*.hdf5 \\
+    --tokenizer vocab.txt
+  python workflow/scripts/validate_samples.py \\
+    results/runs/demo/dataset/seq*/*.h5 --processes 16
 """
 
 from concurrent.futures import ProcessPoolExecutor

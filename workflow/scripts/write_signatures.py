@@ -1,7 +1,8 @@
 """Write the signatures of a part's documents, which serve to find duplicates.
 
 example:
-  python workflow/scripts/write_signatures.py --documents part-00000.jsonl.zst \\
+  python workflow/scripts/write_signatures.py \\
+    --documents part-00000.jsonl.zst \\
     --counts part-00000.counts.json --output signatures/part-00000.npy
 """
 
