@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -26,6 +28,8 @@ from bertline.planning.plan import Plan, record, report_fingerprint
 from bertline.planning.plan_file import plan_file, plan_of_job, write_plan_file
 from bertline.planning.recipes import digest_of_record
 from bertline.planning.resolve import RESERVED_NAMES, make_plan
+from bertline.planning.target_states import target_states
+from bertline.results import paths
 from bertline.settings.configuration import load_schema
 
 ROOT = Path(__file__).parents[2]
@@ -670,6 +674,24 @@ def test_links_lead_from_names_to_folders_and_follow_the_configuration() -> None
     assert Path("results/runs/first/phase1").readlink().name == run["phases"]["phase1"]
     write_links(other, existing_only=False)
     assert Path("results/runs/first/phase1").readlink().name == other.runs["first"]["phases"]["phase1"]
+
+
+def test_a_name_of_a_training_has_its_state() -> None:
+    plan = plan_of(CONFIG)
+    steps, folder = PHASE["steps"], Path("results/phases", plan.runs["first"]["phases"]["phase1"])
+
+    def state() -> str:
+        return dict(target_states(plan, "first/phase1"))["results/runs/first/phase1"]
+
+    assert state() == "planned"
+    lock = folder / paths.LOCK
+    lock.parent.mkdir(parents=True)
+    lock.write_text(json.dumps({"pid": 7, "host": "gpu1", "process_started": 0, "job": "12"}))
+    assert state() == f"trains: step 0 of {steps}"
+    (folder / paths.DURABLE).write_text('{"step": 3}')
+    assert state() == f"trains: step 3 of {steps}"
+    os.utime(lock, (0, 0))  # no heartbeat
+    assert state() == f"started: step 3 of {steps}"
 
 
 def test_the_latest_report_is_the_last_one_that_exists() -> None:

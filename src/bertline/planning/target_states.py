@@ -9,6 +9,7 @@ from bertline.planning.names import RUNS, Name, names_of
 from bertline.planning.plan import Plan
 from bertline.planning.requested import nearest
 from bertline.results import paths
+from bertline.training.lock import owner_of
 
 SKIPPED_TASKS = Path(paths.SKIPPED_TASK).parents[1].as_posix()
 # Entries of a run that are not results of their own, or that have another name.
@@ -16,7 +17,7 @@ SKIPPED = (paths.RUN_RECORD, "model-card.md", "report", "submission", "documents
 
 
 def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
-    """Return names with their state: finished, started, planned, or how many of their files are finished.
+    """Return names with their state: finished, trains, started, planned, or how many of their files are finished.
 
     Args:
         under: a run, or a name without results/runs/. It lists what is below it, one by one: seeds, kept checkpoints,
@@ -61,9 +62,9 @@ def _state(plan: Plan, path: str, name: Name) -> str:
         outputs = paths.PHASE_OUTPUTS if folder.name in plan.phases else paths.FINETUNING_OUTPUTS
         if paths.is_finished(folder, outputs):
             return "finished"
-        step = paths.durable_step(folder)
+        step, is_training = paths.durable_step(folder), bool(owner_of(folder / paths.LOCK))
         of = f" of {plan.phases[folder.name]['settings']['steps']}" if folder.name in plan.phases else ""
-        return f"started: step {step}{of}" if step else "planned"
+        return f"{'trains' if is_training else 'started'}: step {step}{of}" if step or is_training else "planned"
     if len(files) == 1:
         return "its parts are not listed yet" if files[0].startswith("corpus_") else _one(files[0])
     finished = sum(Path(file).exists() for file in files)
