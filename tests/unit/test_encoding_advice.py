@@ -74,6 +74,12 @@ def test_text_hidden_by_unk_is_warned_of_by_characters(tmp_path: Path) -> None:
             ["12% of the pairs of length 32 are not of whole sentences, so their ends reveal the order"],
         ),
         (
+            {"settings": {"tokenizer": {"train": "wordpiece", "vocab_size": 30522}}, "tokenizer": {"vocab_size": 9000}},
+            ["the vocabulary has 9,000 tokens, not 30,522, because no more words are frequent in the text"],
+        ),
+        ({"settings": {"tokenizer": {"vocab_size": 2000}}, "tokenizer": {"vocab_size": 1132}}, []),
+        ({"settings": {"tokenizer": {"file": "vocab.txt"}}, "tokenizer": {"vocab_size": 1132}}, []),
+        (
             {"corpora": [{"name": "news", "look_split": 2}]},
             [
                 "2 of the texts of news look like one sentence per line with an empty line between documents, but each "

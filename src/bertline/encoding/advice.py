@@ -13,6 +13,7 @@ RANDOM_MARGIN = 0.1
 DIVIDED_SHARE = 0.1
 UNKNOWN_SHARE = 0.01
 STRIPPED_SHARE = 0.001
+SMALL_VOCABULARY_SHARE = 0.5
 EMPTY_SHARE = 0.1
 MIN_HELD_OUT_SAMPLES = 10
 FILTERED_SHARE = 0.5
@@ -76,6 +77,12 @@ def _of_text(card: Json) -> Iterator[str]:
 
 def _of_tokens(card: Json) -> Iterator[str]:
     characters = card.get("characters", 0)
+    asked = card.get("settings", {}).get("tokenizer", {}).get("vocab_size", 0)
+    if (made := card.get("tokenizer", {}).get("vocab_size", asked)) < SMALL_VOCABULARY_SHARE * asked:
+        yield (
+            f"the vocabulary has {made:,} tokens, not {asked:,}, because no more words are frequent in the text; add "
+            "text, or lower vocab_size"
+        )
     if (hidden := card.get("unknown_characters", 0)) > UNKNOWN_SHARE * characters:
         yield (
             f"[UNK] replaces {hidden / characters:.1%} of the characters; take a vocabulary of this language, a "
