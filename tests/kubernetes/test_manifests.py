@@ -101,6 +101,22 @@ def test_the_file_of_settings_decides_image_user_and_size(name: str, tmp_path: P
         assert kinds["TrainingRuntime"]["spec"]["mlPolicy"]["numNodes"] == 3
 
 
+def test_a_second_training_has_names_and_settings_of_its_own(tmp_path: Path) -> None:
+    """By the commands of the documentation."""
+    shutil.copytree(DEPLOY, tmp_path / "deploy/kubernetes")
+    text = (DEPLOY.parents[1] / "docs/kubernetes.md").read_text()
+    start = text.index("    cp -r deploy/kubernetes second\n")
+    subprocess.run(["bash", "-ec", text[start : text.index("\n\n", start)]], cwd=tmp_path, check=True)
+    settings = tmp_path / "second/base/bertline.env"
+    settings.write_text(settings.read_text().replace("NUM_NODES=2", "NUM_NODES=5"))
+    objects = render(tmp_path / "second/multi-node")
+    first = {(one["kind"], one["metadata"]["name"]) for one in render(DEPLOY / "multi-node")}
+    assert first.isdisjoint((one["kind"], one["metadata"]["name"]) for one in objects)
+    assert "bertline-training" not in yaml.safe_dump(objects)
+    (job,) = [one for one in objects if one["kind"] == "Job"]
+    assert job["spec"]["parallelism"] == 5
+
+
 def test_only_pods_of_the_same_job_are_let_in() -> None:
     for name in ("single-node", "multi-node", "trainjob", "graph"):
         (policy,) = [one["spec"] for one in render(DEPLOY / name) if one["kind"] == "NetworkPolicy"]

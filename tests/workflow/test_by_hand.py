@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import socket
@@ -42,3 +43,10 @@ def test_a_phase_trained_with_torchrun_is_finished_for_the_graph(workflow_folder
     (output,) = re.findall(r"--output (\S+)", script)
     after = run_snakemake(workflow_folder, f"{output}/model.safetensors", f"{output}/metrics.jsonl", *given).stdout
     assert "Nothing to be done" in after
+    # The recipe of another phase is there although nothing was to be done for the dataset.
+    content["runs"]["first"]["phases"]["phase1"]["learning_rate"] = 2e-3
+    (workflow_folder / "small.yaml").write_text(yaml.safe_dump(content))
+    assert "Nothing to be done" in run_snakemake(workflow_folder, "encode", *given).stdout
+    printed = run_snakemake(workflow_folder, "pretrain", "-n", "-p", *given).stdout
+    (recipe,) = re.findall(r"pretrain\.py --recipe (\S+)", printed)
+    assert json.loads((workflow_folder / recipe).read_text())["settings"]["learning_rate"] == 2e-3

@@ -156,6 +156,13 @@ def test_a_wrong_name_is_one_line_with_the_nearest(planned: Path, name: str, nea
     assert nearest in line
 
 
+def test_other_files_of_a_folder_can_be_requested_by_its_name(planned: Path) -> None:
+    run = plan_of(planned).runs["first"]
+    jobs = made(dry_run(planned, "--", f"{RUN}/phase1/trigram.json", f"{RUN}/dataset/tokenizer.json"))
+    assert f"results/phases/{run['phases']['phase1']}/trigram.json" in jobs
+    assert f"results/datasets/{run['dataset']}/tokenizer.json" in jobs
+
+
 def test_a_task_without_data_is_left_out_and_says_so(planned: Path) -> None:
     (planned / "missing.yaml").write_text(yaml.safe_dump({**SMALL_CONFIG, "evaluation": {"glue": "nowhere"}}))
     plan = plan_of(planned, "missing.yaml")

@@ -83,7 +83,7 @@ def _misses(plan: Plan, file: str, folder: Name | None) -> list[str] | None:
     Args:
         folder: what the name of its folder stands for, if it has one.
     """
-    if folder is not None:
+    if folder is not None and not folder.target:  # of a folder behind a link, the plan has further files
         known = [Path(other).name for other in folder.files]
         return None if file in folder.files else difflib.get_close_matches(Path(file).name, known)
     kind, key = (*Path(file).parts, "", "", "")[1:3]

@@ -30,8 +30,10 @@ def describe_schema(schema: Json) -> str:
         if not tables and not others:
             continue
         parts = [f"## {name}", *([entry["description"]] if "description" in entry else [])]
-        if others:
-            parts.append(f"One of: {', '.join(others)}.")
+        if others and tables:
+            parts.append(f"{', '.join(others)}, or these keys:")
+        elif others:
+            parts.append(f"One of: {', '.join(others)}." if others[1:] else f"See {others[0]}.")
         sections.append("\n\n".join([*parts, *tables]))
     return "\n\n".join(section.rstrip() for section in sections) + "\n"
 
