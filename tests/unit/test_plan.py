@@ -318,6 +318,24 @@ def test_every_evaluation_set_is_compared_with_but_no_training_set() -> None:
         "glue/mnli": ["glue/MNLI/dev_matched.tsv", "glue/MNLI/dev_mismatched.tsv"],
         "glue/rte": ["glue/RTE/dev.tsv", "glue/RTE/test.tsv"],
     }
+    names = {part: f"{part}.csv" for part in ("train", "dev", "test")}
+    for name in [*names.values(), *(f"parquet/rte/{part}-00000-of-00001.parquet" for part in ("train", "test"))]:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(name)
+    Path("parquet/rte/validation-00000-of-00001.parquet").write_text("dev")
+    table = {"kind": "classification", "texts": ["text"], "label": "label", **names}
+    config["evaluation"] |= {"glue": "parquet", "boolq": names, "tables": {"boolq": {**table, "test": "other.csv"}}}
+    Path("other.csv").write_text("other")
+    evaluation = plan_of(config).evaluation
+    assert evaluation is not None
+    assert evaluation["sets"] == {
+        "squad_v1": ["dev.json"],
+        "boolq": ["dev.csv", "test.csv"],
+        "glue/rte": [f"parquet/rte/{part}-00000-of-00001.parquet" for part in ("validation", "test")],
+        "table/boolq": ["dev.csv", "other.csv"],
+    }
+    Path("other.csv").write_text("changed")
+    assert plan_of(config).evaluation["fingerprint"] != evaluation["fingerprint"]
     config["evaluation"] = {"glue": {"cola": {"url": "https://example.org/CoLA.zip"}}}
     config["runs"]["first"]["finetune"] = {}
     plan = plan_of(config)

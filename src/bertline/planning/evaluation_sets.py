@@ -18,10 +18,11 @@ MAX_SETS = 32  # a document's sets are the bits of a number, see `corpus.overlap
 
 
 def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json]) -> Json:
-    """Return everything under `evaluation` on which a model may be scored: dev files, and existing GLUE test files.
+    """Return everything under `evaluation` on which a model may be scored: dev files, and test files that have a name.
 
-    Tables for tagging are left out: with one word per line they contain no sentences. So are rankings: their queries
-    are shorter than the sequences that are compared.
+    GLUE's test files are those in a folder: of archives and of the Hub, none are downloaded for this. Tables for
+    tagging are left out: with one word per line they contain no sentences. So are rankings: their queries are shorter
+    than the sequences that are compared.
 
     Args:
         problems, downloads: missing files are appended to the former, downloads (path -> source) are added to the
@@ -34,7 +35,8 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
     sets: dict[str, list[str]] = {}
     contents: Json = {}
     for task in _tasks(evaluation, problems):
-        found = task_data(evaluation, "", task, with_tests=False, digests=partial(digests_of_one, []))
+        digest = partial(digests_of_one, [])
+        found = task_data(evaluation, "", task, with_tests=_names_test(evaluation, task), digests=digest)
         name = name_of_task(task)
         files = [file for split, file in found.files.items() if split != "train"]
         absent = [file for file in files if file not in found.downloads and not Path(file).is_file()]
@@ -46,7 +48,9 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
             continue
         if isinstance(evaluation.get("glue"), str) and task in GLUE_TASKS:
             folder = Path(GLUE_TASKS[task].files["dev"]).parent
-            tests = sorted(glob.glob(f"{evaluation['glue']}/{folder}/test*.tsv"))
+            is_parquet = found.files["dev"].endswith(".parquet")
+            pattern = f"{task}/test*.parquet" if is_parquet else f"{folder}/test*.tsv"
+            tests = sorted(glob.glob(f"{evaluation['glue']}/{pattern}"))
             files += tests
             found.content["tests"] = list(digests(list(map(Path, tests))).values())
         sets[name] = files
@@ -62,6 +66,12 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
             "configuration: evaluation: missing, but a dataset sets evaluation_overlap; name the sets or leave it out"
         )
     return {"sets": sets, "fingerprint": fingerprint({"sets": contents, "versions": stage_versions("overlap")})}
+
+
+def _names_test(evaluation: Json, task: str) -> bool:
+    """Return whether the configuration names the test file of a task that is not GLUE's."""
+    given = evaluation["tables"][task.removeprefix("table/")] if task.startswith("table/") else evaluation.get(task, {})
+    return "test" in given
 
 
 def _tasks(evaluation: Json, problems: list[str]) -> list[str]:
