@@ -64,9 +64,8 @@ def with_explained_lock(build_dag):
                 sys.exit(f"error: {explain_lock()}")
             # No handler is called if nothing is to be done.
             if not any(workflow.dag.needrun_jobs()):
-                recipes.write_recipes(
-                    plan
-                )  # those of stages that were not requested serve to start them by hand
+                # Those of stages that were not requested serve to start them by hand.
+                recipes.write_recipes(plan)
                 atexit.register(print_results)
 
     return build
