@@ -62,9 +62,8 @@ def with_explained_lock(build_dag):
         if runs_jobs():
             if workflow.execution_settings.lock and workflow.persistence.locked:
                 sys.exit(f"error: {explain_lock()}")
-            # No handler is called if nothing is to be done.
+            # No handler is called if nothing is to be done. Recipes of other stages serve to start these by hand.
             if not any(workflow.dag.needrun_jobs()):
-                # Those of stages that were not requested serve to start them by hand.
                 recipes.write_recipes(plan)
                 atexit.register(print_results)
 
