@@ -224,3 +224,14 @@ def test_the_content_of_a_damaged_block_is_not_read_as_text(tmp_path: Path) -> N
     ids, counts = ids_of(path, salvage=True)
     assert ids == [*range(1, 1001), *range(2001, 3000)]
     assert counts["lost"]["bytes"] > 0
+
+
+@pytest.mark.parametrize("lines", ["one", "a page each"])
+def test_a_dump_without_mediawiki_s_line_breaks_has_the_same_pages(tmp_path: Path, lines: str) -> None:
+    pages = [page(number, f"Text {number}").replace(b"\n", b" ") for number in range(1, 6)]
+    between = b"" if lines == "one" else b"\n"
+    (tmp_path / "dump.xml").write_bytes(between.join([HEADER.replace(b"\n", between), *pages, END]))
+    for salvage in (False, True):
+        ids, counts = ids_of(tmp_path / "dump.xml", salvage=salvage)
+        assert ids == [1, 2, 3, 4, 5]
+        assert counts.pop("lost", {"places": 0, "bytes": 0, "pages": 0}) == {"places": 0, "bytes": 0, "pages": 0}

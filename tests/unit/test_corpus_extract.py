@@ -27,7 +27,7 @@ from bertline.corpus import extract
 from bertline.corpus.clean import clean_part
 from bertline.corpus.cleaning_steps import STEPS, _title_of_heading, clean_text, no_counts
 from bertline.corpus.documents import tidy
-from bertline.corpus.dump import read_dump, scan_pages
+from bertline.corpus.dump import headings_of, read_dump, scan_pages
 from bertline.corpus.extract import extract_part
 from bertline.corpus.filters import FILTERS, LINE_FILTER
 from bertline.files import read_json, write_json
@@ -542,3 +542,9 @@ def test_the_same_bytes_come_out_whatever_the_processes_and_hash_seed(
             subprocess.run([sys.executable, scripts / script, *arguments], env=environment, check=True)
     for name in ("part.jsonl.zst", "part.counts.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_reference_of_thousands_of_digits_in_a_heading_is_no_error() -> None:
+    reference = "&amp;#" + "1" * 5000 + ";"
+    (heading,) = headings_of(f"<text>\n== A{reference}B ==\n</text>".encode())
+    assert clean_text("Hello.", [heading], ["headings"], no_counts(["headings"])) == "Hello."

@@ -252,3 +252,13 @@ def test_a_file_that_may_not_be_read_is_reported(tmp_path: Path) -> None:
     file.chmod(0)
     with pytest.raises(BertlineError, match="cannot be read: permission denied"):
         read(tmp_path, file)
+
+
+@pytest.mark.parametrize("kind", [".tar", ".zip"])
+def test_what_macos_adds_to_an_archive_is_no_text(tmp_path: Path, kind: str) -> None:
+    """AppleDouble files, with the attributes of the file of that name: section 2 of RFC 1740."""
+    attributes = b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X        \xb0"
+    members = {"a/one.txt": b"One.", "__MACOSX/a/one.txt": attributes, "a/._one.txt": attributes}
+    documents, counts = read(tmp_path, archive_of(tmp_path / f"a{kind}", members))
+    assert [document["text"] for document in documents] == ["One."]
+    assert counts["members_skipped"] == {"not a text": 2}

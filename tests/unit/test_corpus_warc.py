@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,12 @@ def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
     bomb = write(tmp_path / "a.wet.gz", record(1, " " * (64 << 20)))
     with pytest.raises(BertlineError, match="unpacks to more than 100 times its size"):
         read(tmp_path, bomb)
+
+
+def test_names_of_fields_have_any_case(tmp_path: Path) -> None:
+    """ISO 28500:2017, section 4."""
+    head, _, content = record(1, "Upe tek.").partition(b"\r\n\r\n")
+    names = re.sub(rb"(?m)^[A-Za-z-]+:", lambda name: name[0].lower(), head.partition(b"\r\n")[2])
+    file = write(tmp_path / "a.warc.wet", b"WARC/1.0\r\n" + names + b"\r\n\r\n" + content)
+    (document,), _ = read(tmp_path, file, language="lav")
+    assert (document["text"], document["url"]) == ("Upe tek.", "https://example.org/1")

@@ -122,3 +122,10 @@ def test_the_depth_of_a_page_counts_what_is_open() -> None:
     deep: Any = web_pages._depth
     assert deep("<div><p>a<p>b<br><div>c</div></div>" * 400) == 2
     assert deep("<div><span>" * 50 + "</span>" * 500) == 100
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "base64"])
+def test_an_encoding_that_no_page_has_is_counted_and_costs_nothing(charset: str) -> None:
+    """Punycode takes quadratic time: 6 seconds for this page."""
+    content = f"<meta charset={charset}><p>{'a' * 200_000}-{'a' * 200_000}".encode()
+    assert read_web_page(io.BytesIO(content), "utf-8") == Dropped("encoding")

@@ -390,3 +390,42 @@ def test_a_packed_file_unpacks_to_a_limited_multiple_of_its_size(tmp_path: Path)
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(BertlineError, match=r"queries\.tsv\.gz is damaged or truncated .*; replace it"):
         list(read_fields(path))
+
+
+def test_a_run_is_in_the_order_of_trec_eval(tmp_path: Path) -> None:
+    """Scores are float32 there, and equal ones are ordered by the id, the last first."""
+    import pytrec_eval
+
+    files = write_files(tmp_path, queries=2, candidates=3)
+    tokenizer = tokenizer_of_collection(tmp_path, files)
+    run = {"p000": 1.0, "p002": 1.0, "p001": 20.0, "p004": 20.00000001, "p003": 3.0}
+    path = tmp_path / "run.trec"
+    path.write_text("".join(f"q0 Q0 {passage} 1 {score} x\n" for passage, score in run.items()))
+    queries = read_texts(Path(files["queries"]), tokenizer)
+    found = read_candidates(path, queries, open_collection(tmp_path / "tokenized-collection", tokenizer).passages)
+    assert [one.decode() for one in found.passage_ids] == ["p004", "p001", "p003", "p002", "p000"]
+    given = np.arange(5, 0, -1, dtype=np.float32)
+    for relevant in run:
+        theirs = pytrec_eval.RelevanceEvaluator({"q0": {relevant: 1}}, {"recip_rank"}).evaluate({"q0": run})
+        ours = measure(found, given, {"q0": {relevant: 1}}, 1)["mrr"]
+        assert ours.tolist() == [pytest.approx(theirs["q0"]["recip_rank"])]
+
+
+def test_queries_that_leave_no_room_for_a_passage_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        BertlineError, match="max_query_length 64 leaves no room for a passage in max_sequence_length 64"
+    ):
+        prepared(data_of(tmp_path), tmp_path, max_query_length=64, max_sequence_length=64)
+
+
+def test_passages_without_a_token_score_nothing(tmp_path: Path) -> None:
+    files = write_files(tmp_path, queries=2, candidates=3)
+    tokenizer = tokenizer_of_collection(tmp_path, files)
+    Path(tmp_path / "empty.tsv").write_text("p000\t\np001\t\n")
+    tokenized(tmp_path, str(tmp_path / "empty.tsv"))
+    queries = read_texts(Path(files["queries"]), tokenizer)
+    collection = open_collection(tmp_path / "tokenized-empty", tokenizer)
+    (tmp_path / "candidates").write_text("q0\tp000\nq0\tp001\n")
+    candidates = read_candidates(tmp_path / "candidates", queries, collection.passages)
+    pairs = join(queries, collection.passages, candidates, SETTINGS, tokenizer)
+    assert bm25_scores(pairs, collection.document_frequency).tolist() == [0, 0]

@@ -396,3 +396,9 @@ def test_white_space_in_a_label_adds_no_cell_to_the_predictions(tmp_path: Path) 
     write_predictions(tmp_path / "predictions.tsv", ["ja\tnein", "two\nlines", "plain"])
     rows = (tmp_path / "predictions.tsv").read_text().splitlines()
     assert rows == ["index\tprediction", "0\tja nein", "1\ttwo lines", "2\tplain"]
+
+
+def test_a_label_of_many_digits_is_a_class(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps({"text": "a", "label": 10**400 + n % 2}) + "\n" for n in range(4)))
+    assert read_labels(path, "label") == (str(10**400), str(10**400 + 1))

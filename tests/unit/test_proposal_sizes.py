@@ -297,3 +297,26 @@ def test_a_pytorch_without_gpus_on_a_machine_with_one_is_one_line(monkeypatch: p
     assert this_machine(0).gpus == ()
     monkeypatch.setattr(machines.metadata, "version", lambda name: "2.13.0+cu130")
     assert this_machine().gpus == ("NVIDIA H100",)
+
+
+@pytest.mark.parametrize("name", ["no", "2024", "1.5", "null", "my-texts_2"])
+def test_a_name_that_yaml_takes_for_something_else_is_quoted(tmp_path: Path, name: str) -> None:
+    table = {"name": name, "settings": {"kind": "classification"}, "reasons": {}}
+    content = configuration(name, "x.yaml", found_text(tmp_path), proposed(10**7, LAPTOP, 1e11), LAPTOP, table)
+    (tmp_path / "x.yaml").write_text(content)
+    found = read_yaml(tmp_path / "x.yaml")
+    assert (list(found["runs"]), list(found["datasets"]), found["experiment"]) == ([name], [name], name)
+    assert list(found["evaluation"]["tables"]) == list(found["runs"][name]["finetune"]["tables"]) == [name]
+
+
+def test_what_a_comment_quotes_adds_no_line(tmp_path: Path) -> None:
+    table = {
+        "name": "t",
+        "settings": {"kind": "classification", "train": "a\x7fb\x85c\ufffe.csv"},
+        "reasons": {"kind": "not used: notes\nruns: {evil: 1}\x85runs: {}\u2028runs: {}\rruns: {}"},
+    }
+    content = configuration("own", "x.yaml", found_text(tmp_path), proposed(10**7, LAPTOP, 1e11), LAPTOP, table)
+    (tmp_path / "x.yaml").write_text(content)
+    found = read_yaml(tmp_path / "x.yaml")
+    assert list(found["runs"]) == ["own"]
+    assert found["evaluation"]["tables"]["t"] == table["settings"]

@@ -102,3 +102,8 @@ def test_scores_without_a_run_are_one_line(tmp_path: Path, monkeypatch: pytest.M
     Path("results/runs").mkdir(parents=True)
     with pytest.raises(BertlineError, match="contains no run yet; run snakemake first"):
         summary([Path("results/runs")])
+
+
+def test_records_of_other_runs_have_other_folders(project: Path) -> None:
+    pages = {report_of(f"results/runs/{name}/record.json") for name in ("demo", "wiki")}
+    assert pages == {"results/report/of-demo/index.html", "results/report/of-wiki/index.html"}

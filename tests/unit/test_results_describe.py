@@ -7,7 +7,7 @@ import re
 from synthetic_dataset import recipe
 
 from bertline.files import SCHEMA
-from bertline.results.describe import describe_phase
+from bertline.results.describe import describe_finetuning, describe_phase, number_of_examples, score_title
 from bertline.settings.configuration import definition, load_schema
 
 
@@ -35,3 +35,24 @@ def test_a_phase_from_before_the_ramp_is_described():
     given = recipe()
     del given["settings"]["batch_size_warmup"]
     assert "30 steps of 16 sequences of at most 32 tokens." in describe_phase(given, {})
+
+
+def test_a_fine_tuning_has_its_warm_up_and_the_scaling_of_its_rate():
+    settings = {"epochs": 3, "batch_size": 256, "learning_rate": 2e-5, "max_sequence_length": 128, "precision": "fp32"}
+
+    def described(**more):
+        return describe_finetuning({"seed": 1, "settings": {**settings, "warmup": 0.1, **more}}, {})
+
+    assert "learning rate 2e-5, warm-up over 10% of the steps" in described()
+    assert "warm-up over 500 steps" in described(warmup=500)
+    scaled = described(learning_rate_scaling="linear", base_batch_size=32)
+    assert "learning rate 2e-5, scaled linearly from batches of 32, warm-up" in scaled
+
+
+def test_a_score_has_the_size_of_its_own_set():
+    metrics = {"examples": {"dev": 1000, "test": 37, "dev_mismatched": 900}}
+    sizes = {"f1": 1000, "f1_test": 37, "accuracy_mismatched": 900}
+    assert {score: number_of_examples(metrics, score) for score in sizes} == sizes
+    assert score_title("accuracy_test") == f"{score_title('accuracy')}, test set"
+    ranking = {"examples": {"dev_queries": 200, "dev_judged_queries": 43}}
+    assert number_of_examples(ranking, "mrr_10") == 43

@@ -7,12 +7,12 @@ whatever it contains: no expression passes over text again from a later start.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 
 from bertline.corpus.documents import tidy
+from bertline.corpus.entities import unescape
 
 # The lines that a document's headings may have become.
 Headings = Collection[str]
@@ -162,7 +162,7 @@ def _forms_of_heading(heading: str) -> Iterator[str]:
     """Yield the text that wikiextractor may have written for a heading's wikitext."""
     title = _title_of_heading(heading)
     if title is not None:
-        shown = _UNSHOWN.sub("", _without_comments_and_references(html.unescape(title)))
+        shown = _UNSHOWN.sub("", _without_comments_and_references(unescape(title)))
         yield _comparable(_EXTERNAL_LINK.sub(r"\1", _LINK.sub(r"\1", shown)))
 
 

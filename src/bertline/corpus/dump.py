@@ -8,7 +8,6 @@ https://meta.wikimedia.org/wiki/Data_dumps/Dump_format.
 from __future__ import annotations
 
 import bz2
-import html
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bertline.console import BertlineError
+from bertline.corpus.entities import unescape
 from bertline.corpus.seven_zip import unpack_seven_zip
 from bertline.corpus.unpacking import DAMAGE, Allowance, unpacked
 
@@ -115,7 +115,7 @@ def scan_pages(
 def headings_of(page: bytes) -> list[str]:
     """Return the headings of a page's sections, as wikitext."""
     text = page[max(0, page.find(b"<text")) :].partition(b"</text>")[0]
-    return [html.unescape(heading.decode("utf-8", "replace")).rstrip() for heading in _HEADING.findall(text)]
+    return [unescape(heading.decode("utf-8", "replace")).rstrip() for heading in _HEADING.findall(text)]
 
 
 def _article(page: bytes, counts: dict[str, int]) -> str | None:

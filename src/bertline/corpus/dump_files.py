@@ -34,6 +34,8 @@ PIECE_BYTES = 1 << 13  # by which damage in a stream is located
 MAX_LINE_BYTES = 1 << 20
 HELD_BACK_BYTES = 16
 END = b"</mediawiki>\n"
+# Before and after the start of a page, and after its end.
+_TAGS_OF_PAGES = re.compile(rb"(?=<page>)|(?<=<page>)|(?<=</page>)")
 
 
 def check_name(path: Path) -> None:
@@ -116,7 +118,7 @@ def salvage_dump(part: Path, number: int, of: int, unpack_ratio: float, lost: Js
         raise _without_header(part, error) from None
     page: list[bytes] = []
     length, is_header, has_ended, is_gap = 0, number == 0, False, False
-    for line in _lines_between_gaps(part, number * size // of, (number + 1) * size // of, unpack_ratio, lost):
+    for line in _pieces(_lines_between_gaps(part, number * size // of, (number + 1) * size // of, unpack_ratio, lost)):
         is_gap = line is None
         if line is None:
             if is_header:
@@ -152,6 +154,15 @@ def _without_header(part: Path, reason: object) -> BertlineError:
     return BertlineError(
         f"{part} cannot be salvaged: its header, which names the wiki's namespaces, is lost ({reason}); replace it"
     )
+
+
+def _pieces(lines: Iterable[bytes | None]) -> Iterator[bytes | None]:
+    """Yield lines with at most one tag of a page each; MediaWiki writes no more, other programs do."""
+    for line in lines:
+        if line is None or line.count(b"page>") < 2:
+            yield line
+        else:
+            yield from filter(None, _TAGS_OF_PAGES.split(line))
 
 
 def _lines_between_gaps(part: Path, start: int, end: int, unpack_ratio: float, lost: Json) -> Iterator[bytes | None]:

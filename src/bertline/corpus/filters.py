@@ -39,7 +39,7 @@ def judge_of(settings: Json, counts: Counts) -> Judge:
     """Return the function that applies all filters of a corpus's settings.
 
     Args:
-        counts: from `counts_of`; what `c4` removes from kept documents is added.
+        counts: from `counts_of`; what `c4` removes from documents, also from those that a later filter drops, is added.
 
     Reasons to drop a document are `language_` with the language found, and the filters' own, as `fineweb_short_lines`.
     Raises BertlineError for a language that cannot be identified.

@@ -309,7 +309,9 @@ def _tar_members(
 def _reason_to_skip(name: str, *, is_link: bool, is_regular: bool, is_wanted: Callable[[str], bool]) -> str | None:
     if is_link or not is_regular:
         return "link" if is_link else "special file"
-    return None if is_wanted(name) else "not a text"
+    parts = PurePosixPath(name).parts
+    is_of_macos = "__MACOSX" in parts or parts[-1].startswith("._")  # attributes of the file of that name
+    return None if is_wanted(name) and not is_of_macos else "not a text"
 
 
 def _safe_name(path: Path, name: str) -> str:

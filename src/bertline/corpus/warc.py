@@ -47,14 +47,14 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
         ):
             for headers, content in _records(file, stream, skipped):
                 any_text = True
-                language = headers.get("WARC-Identified-Content-Language", "").partition(",")[0]
+                language = headers.get("warc-identified-content-language", "").partition(",")[0]
                 if settings.get("language", language) != language:
                     yield Dropped("language")
                 elif content is None:
                     yield Dropped("oversized")
                 else:
-                    name = headers["WARC-Record-ID"].strip("<>").removeprefix("urn:uuid:")
-                    origin = Origin(name, title="", url=headers.get("WARC-Target-URI", ""))
+                    name = headers["warc-record-id"].strip("<>").removeprefix("urn:uuid:")
+                    origin = Origin(name, title="", url=headers.get("warc-target-uri", ""))
                     try:
                         yield from converter.documents(lines_of(content.decode()), origin)
                     except UnicodeDecodeError:
@@ -69,12 +69,12 @@ def _records(file: str, stream: Any, skipped: Counter[str]) -> Iterator[tuple[di
     number = 0
     try:
         for number, record in enumerate(ArchiveIterator(stream, no_record_parse=True), 1):
-            headers = dict(record.rec_headers.headers)
+            headers = {name.lower(): value for name, value in record.rec_headers.headers}  # ISO 28500, 4
             if record.rec_type != "conversion":
                 skipped[record.rec_type] += 1
                 continue
-            length = headers.get("Content-Length", "")
-            if not length.isdecimal() or not headers.get("WARC-Record-ID"):
+            length = headers.get("content-length", "")
+            if not length.isdecimal() or not headers.get("warc-record-id"):
                 raise BertlineError(f"{file}, record {number} has no length or no id; download the file again")
             wanted = min(int(length), MAX_RECORD_BYTES + 1)
             content = record.raw_stream.read(wanted)

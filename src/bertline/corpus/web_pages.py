@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
 from bertline.corpus.documents import Dropped
-from bertline.corpus.encodings import Encodings
+from bertline.corpus.encodings import NOT_OF_FILES, Encodings
 
 MAX_PAGE_BYTES = 1 << 23  # read as a whole
 # Chrome has 512. The time of resiliparse grows with depth times length: at this depth, a megabyte takes five seconds.
@@ -68,6 +68,8 @@ def _decode(content: bytes, encoding: Encodings) -> str:
     if found.lower() in ("iso-8859-1", "latin-1", "latin1", "ascii", "us-ascii") and declared:
         found = "windows-1252"  # as browsers do, https://encoding.spec.whatwg.org/#names-and-labels
     if declared or isinstance(encoding, str):
+        if codecs.lookup(found).name in NOT_OF_FILES:  # punycode takes quadratic time
+            raise LookupError(found)
         return content.decode(found)
     for one in encoding:
         with suppress(UnicodeError):

@@ -9,12 +9,12 @@ loses matches with them (gh-106052).
 
 from __future__ import annotations
 
-import html
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from bertline.corpus.entities import unescape
 from bertline.corpus.wikitext_lines import OTHER_SITE, ListItems, join_lines
 from bertline.corpus.wikitext_tables import Tables, replace_tables
 from bertline.corpus.wikitext_templates import Shown, show_call, shows
@@ -65,7 +65,6 @@ _INLINE = re.compile(
 # Variants of text in languages with several scripts: https://www.mediawiki.org/wiki/Writing_systems/Syntax
 _VARIANTS = re.compile(r"-\{(?:([A-Z; -]*+)\|)?([^{}]*+)\}-")
 _MAGIC_WORD = re.compile(r"__[^\W\d_]{2,30}+__")
-_NO_CHARACTER = re.compile(r"&#\d{8,}+;?")  # Python rejects a number of thousands of digits
 _NOTHING = "&#8203;"  # keeps marks apart, and is removed from documents
 _AS_TEXT = str.maketrans({mark: f"&#{ord(mark)};" for mark in "[]{}'<>*#:;=|_!-"} | {"\n": " "})
 
@@ -123,7 +122,7 @@ def _finished(text: str) -> str:
     """Remove unmatched marks, and replace every entity by its character."""
     for mark in ("[[", "]]", "{{", "}}"):
         text = text.replace(mark, " ")
-    return html.unescape(_NO_CHARACTER.sub("", text)) if "&" in text else text
+    return unescape(text)
 
 
 def _without_elements(text: str, unread: Counter[str]) -> str:

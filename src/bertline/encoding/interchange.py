@@ -186,9 +186,17 @@ def open_interchange(path: Path | str) -> InterchangeFile:
 
 
 def read_blocks(file: InterchangeFile, first: int = 0, last: int | None = None) -> Iterator[Block]:
-    """Yield the samples [first, last) of a valid file, in blocks of about a million tokens."""
-    for _, rows in _read_rows(file, first, last):
-        yield _block_of(file.layout, rows)
+    """Yield the samples [first, last) of a valid file, in blocks of about a million tokens.
+
+    Raises BertlineError for one whose numbers cannot be those of samples.
+    """
+    for start, rows in _read_rows(file, first, last):
+        try:
+            yield _block_of(file.layout, rows)
+        except (IndexError, ValueError) as error:
+            raise BertlineError(
+                f"{file.path}: samples from {start} on are damaged ({error}); validate_samples.py shows what is wrong"
+            ) from None
 
 
 def violations_of(file: InterchangeFile, tokenizer: Json | None = None) -> Iterator[Violation]:

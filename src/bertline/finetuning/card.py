@@ -55,6 +55,9 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
     group = name_of_task(task)
     if "directory" in initial:
         initial["directory"] = Path(initial["directory"]).name  # the path on this machine is private
+    of_set: dict[str, dict[str, float]] = {"development": {}, "test": {}}
+    for name, value in metrics["scores"].items():
+        of_set["test" if describe.is_of_test_set(name) else "development"][name] = value
     on_official = [name for name in metrics["scores"] if describe.is_official(group, name, metrics)]
     header = ModelCardData(
         library_name="transformers",
@@ -62,17 +65,15 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
         tags=[describe.network_tag(recipe["model"]), task],
         datasets=[TASKS[task].hub] if on_official else None,
         base_model=initial.get("hub"),
-        metrics=list(dict.fromkeys(METRICS.get(name, name) for name in sorted(metrics["scores"]))),
+        metrics=list(dict.fromkeys(METRICS.get(name, name) for name in sorted(of_set["development"]))),
         model_name=describe.task_title(task) if on_official else None,
         eval_results=[result_on_hub(group, name, metrics["scores"][name]) for name in sorted(on_official)] or None,
     )
-    scores = [f"| {describe.score_title(name)} | {value:.2f} |" for name, value in sorted(metrics["scores"].items())]
     data = [
         f"- {name}: {Path(path).name}, {describe.counted(metrics['examples'][name], 'example')}"
         for name, path in recipe["data"].items()
         if name in metrics["examples"]
     ]
-    size = describe.number_of_dev_examples(metrics, metrics["primary"])
     settings = [f"- {name}: {value}" for name, value in sorted(describe.flatten(recipe["settings"]).items())]
     parts = [
         f"---\n{header.to_yaml(line_break=chr(10))}\n---",
@@ -81,15 +82,28 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
         describe.describe_finetuning({**recipe, "initial_weights": initial}, {}),
         "## Use",
         USE_OF_ANSWERS if head == "answer" else USE.format(pipeline=PIPELINES[head]),
-        f"## Scores on the development set ({describe.counted(size or 0, 'example')}), in percent",
-        "\n".join(["| score | percent |", "|---|---|", *scores]),
+        *_scores("development", of_set["development"], metrics),
         f"{_whose_set(group, metrics)}{describe.CHOSEN_ON_DEV}",
+        *(_scores("test", of_set["test"], metrics) if of_set["test"] else ()),
         "## Data",
         "\n".join(data),
         "## Settings",
         "\n".join([*settings, f"- fingerprint: {recipe['fingerprint']}"]),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _scores(kind: str, scores: Mapping[str, float], metrics: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the heading and the table of the scores on a set."""
+    sizes = {name: describe.number_of_examples(metrics, name) or 0 for name in scores}
+    size = sizes.get(metrics["primary"], max(sizes.values()))
+    rows = [
+        f"| {describe.score_title(name)} | {value:.2f} |"
+        + ("" if sizes[name] == size else f" of {describe.counted(sizes[name], 'example')}")
+        for name, value in sorted(scores.items())
+    ]
+    heading = f"## Scores on the {kind} set ({describe.counted(size, 'example')}), in percent"
+    return heading, "\n".join(["| score | percent |", "|---|---|", *rows])
 
 
 def result_on_hub(group: str, score: str, percent: float) -> EvalResult:

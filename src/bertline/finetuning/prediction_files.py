@@ -176,8 +176,9 @@ def _classes(model: FinetunedModel, records: list[Mapping[str, Any]]) -> list[Js
 
 
 def _tags(model: FinetunedModel, records: list[Mapping[str, Any]]) -> list[Json]:
-    sentences = [record["words"] or [""] for record in records]
-    return [{"words": words, "tags": tags} for words, tags in zip(sentences, tag(model, sentences), strict=True)]
+    sentences = [record["words"] for record in records if record["words"]]
+    tags = iter(tag(model, sentences) if sentences else [])
+    return [{"words": record["words"], "tags": next(tags) if record["words"] else []} for record in records]
 
 
 def _answers(

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -291,7 +292,8 @@ def _text(cell: Any, where: str) -> str:
 
 def _class(cell: Any, where: str) -> str:
     """Return the name of a class: text, a number or a truth value."""
-    is_named = cell.strip() if isinstance(cell, str) else isinstance(cell, int | float) and np.isfinite(float(cell))
+    is_number = isinstance(cell, int) or (isinstance(cell, float) and math.isfinite(cell))
+    is_named = cell.strip() if isinstance(cell, str) else is_number
     if not is_named:
         raise BertlineError(f"{where}: given {reprlib.repr(cell)}, allowed is a class; correct or remove the record")
     return str(cell)

@@ -74,6 +74,10 @@ def sequences_of_texts(name: str, texts: Iterable[Sequence[str]], tokenizer: Tok
     tokens = iter(tokenize(tokenizer, [text for pair in given for text in pair]))
     pairs = [list(islice(tokens, len(pair))) for pair in given]
     room = {1: limit - 2, 2: limit - 2 - separators_in_pair(tokenizer)}  # without special tokens
+    if pairs and room[longest := max(map(len, pairs))] < 0:
+        raise BertlineError(
+            f"max_sequence_length {limit}: special tokens of {longest} texts take {limit - room[longest]}; raise it"
+        )
     longer = sum(sum(map(len, pair)) > room[len(pair)] for pair in pairs)
     if longer:
         logger.info(

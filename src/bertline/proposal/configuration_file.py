@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import Any
 
+from bertline.corpus.documents import tidy
 from bertline.files import Json
 from bertline.proposal.machine import Machine
 from bertline.proposal.sizes import EPOCHS, MASKED, REFERENCE, TOKENS_PER_PARAMETER, Network, Proposal
@@ -162,7 +163,7 @@ def configuration(
     if table:
         lines.add(0, "evaluation:")
         lines.add(1, "tables:")
-        lines.add(2, f"{table['name']}:")
+        lines.add(2, f"{_yaml(table['name'])}:")
         for key, value in table["settings"].items():
             lines.add(3, key, value, why=table["reasons"].get(key, ""))
     _run(lines, name, text, proposal, table)
@@ -170,7 +171,7 @@ def configuration(
 
 
 def _corpus(lines: _Lines, name: str, settings: Json, reasons: dict[str, str], text: OwnText) -> None:
-    lines.add(1, f"{name}:")
+    lines.add(1, f"{_yaml(name)}:")
     reasons = dict(reasons)
     if "sentences" not in settings:
         more, reason = sentence_settings(text.language)
@@ -189,7 +190,7 @@ def _corpus(lines: _Lines, name: str, settings: Json, reasons: dict[str, str], t
 
 def _dataset(lines: _Lines, name: str, text: OwnText, proposal: Proposal) -> None:
     lines.add(0, "datasets:")
-    lines.add(1, f"{name}:")
+    lines.add(1, f"{_yaml(name)}:")
     lines.add(2, "corpora", [corpus.name for corpus in text.corpora], why="those above")
     lines.add(2, "shards", proposal.shards, why="files of samples; more only for hundreds of megabytes")
     lines.add(2, "held_out", proposal.held_out, why="share of the documents kept for the held-out loss")
@@ -208,7 +209,7 @@ def _dataset(lines: _Lines, name: str, text: OwnText, proposal: Proposal) -> Non
 def _run(lines: _Lines, name: str, text: OwnText, proposal: Proposal, table: Json | None) -> None:
     network = proposal.network
     lines.add(0, "runs:")
-    lines.add(1, f"{name}:")
+    lines.add(1, f"{_yaml(name)}:")
     lines.add(2, "description", f"{network.name} on {text.bytes / 1e6:,.1f} MB of custom text.", why="for the report")
     lines.add(2, "dataset", name, why="above")
     lines.add(
@@ -245,7 +246,9 @@ def _run(lines: _Lines, name: str, text: OwnText, proposal: Proposal, table: Jso
         }
         lines.add(2, "finetune:")
         lines.add(3, "tables:")
-        lines.add(4, f"{table['name']}:", why="random_weights: the same network without pretraining, for comparison")
+        lines.add(
+            4, f"{_yaml(table['name'])}:", why="random_weights: the same network without pretraining, for comparison"
+        )
         for key, value in tuning.items():
             lines.add(5, key, value)
     lines.add(2, "model_card:")
@@ -260,11 +263,12 @@ class _Lines:
         self._lines: list[str] = []
 
     def comment(self, text: str) -> None:
-        self._lines.append(f"# {text}")
+        self._lines.append(f"# {' '.join(text.splitlines())}")
 
     def add(self, level: int, key: str, value: Any = None, *, why: str = "") -> None:
         content = "  " * level + (key if value is None else f"{key}: {_yaml(value)}" if key else "")
-        self._lines.append(f"{content.ljust(WIDTH - 1)} # {why}" if why else content)
+        # A reason may quote a file, such as the names of columns.
+        self._lines.append(f"{content.ljust(WIDTH - 1)} # {tidy(why)}" if why else content)
 
     def text(self) -> str:
         return "\n".join(self._lines) + "\n"
@@ -284,4 +288,6 @@ def _yaml(value: Any) -> str:
     if isinstance(value, str) and value.isascii() and value.replace("-", "").replace("_", "").isalpha():
         plain = value.lower() not in ("no", "yes", "on", "off", "y", "n", "true", "false", "null")
         return value if plain else json.dumps(value)
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    # YAML refuses some control characters, and reads others as the end of a line.
+    return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in text)

@@ -33,10 +33,16 @@ def report_of(*runs: str, directory: Path | None = None) -> str:
         raise BertlineError(f"{RUNS} contains no run yet; run snakemake first")
     records = {_record(name, known).resolve(): name for name in names or known}
     if directory is None:
-        shown = "+".join(Path(name).stem.removeprefix("record-") for name in records.values())
+        shown = "+".join(map(_shown, records.values()))
         name = shown if len(shown) <= LENGTH_OF_NAME else fingerprint(list(records.values()))
         directory = Path(paths.REPORT.format(fingerprint=f"of-{name}" if names else "every-run"))
     return str(write_report(list(records), directory))
+
+
+def _shown(name: str) -> str:
+    """Return the part of the folder's name for a run: of a run's record.json, the run's name."""
+    path = Path(name)
+    return path.parent.name if path.name == paths.RUN_RECORD else path.stem.removeprefix("record-")
 
 
 def _record(name: str, known: dict[str, Path]) -> Path:

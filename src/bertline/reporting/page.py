@@ -181,6 +181,7 @@ class _Section:
             self._figure(f"loss-{phase.name}", f"Loss of {phase.name} by step", *drawn, phase) for phase in trained
         ]
         self.cost = cost_of(run.phases)
+        self.all_phases_finished = all(phase.finished for phase in run.phases)
         if trained:
             drawn = figures.loss_over, alternatives.of_loss_over
             self.loss_figures += [
@@ -279,7 +280,7 @@ def _score_table(run: Record) -> Iterable[Sequence[Any]]:
     for finetuning in run.finetunings:
         for score, value in sorted(finetuning.result.get("scores", {}).items()):
             settings = [finetuning.start, finetuning.settings_name, finetuning.result["learning_rate"]]
-            size = describe.number_of_dev_examples(finetuning.result, score)
+            size = describe.number_of_examples(finetuning.result, score)
             yield [finetuning.group, score, *settings, finetuning.seed, f"{value:.4f}", size]
 
 

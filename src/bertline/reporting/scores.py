@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bertline.reporting.published import PUBLISHED_SCORES, Published
-from bertline.results.describe import counted, is_official, number_of_dev_examples, score_title, task_title
+from bertline.results.describe import counted, is_official, number_of_examples, score_title, task_title
 from bertline.results.records import Finetuning, Record, chosen_on_dev
 
 BASELINE_TITLES = {
@@ -184,7 +184,7 @@ def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -
         random_weights={rate: Spread(tuple(values)) for rate, values in sorted(random_weights.items())},
         official=official,
         published=PUBLISHED_SCORES.get((group, score)) if official else None,
-        dev_examples=number_of_dev_examples(finished[0].result, score),
+        dev_examples=number_of_examples(finished[0].result, score),
         baselines={name: float(value) for name, value in sorted(baselines.items()) if value is not None},
         p_values={
             name: max(one.result[f"p_value_{name}"] for one in started)

@@ -30,6 +30,7 @@ CHOSEN_ON_DEV = (
     "on these same sets: expect lower scores on new data."
 )
 
+_TEST = "_test"  # ends the names of scores of a test set
 _NETWORKS = {"bert": "BERT", "modern": "ModernBERT", "roberta": "RoBERTa"}
 # Names of optimizers that are not written in capital letters.
 _OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon with AdamW", "lion": "Lion", "shampoo": "Shampoo"}
@@ -55,6 +56,8 @@ def task_title(group: str) -> str:
 
 def score_title(score: str) -> str:
     """Return a score's title."""
+    if is_of_test_set(score):
+        return f"{score_title(score.removesuffix(_TEST))}, test set"
     return SCORE_TITLES.get(score, score.replace("_", " "))
 
 
@@ -68,10 +71,10 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def number_of_dev_examples(metrics: Mapping[str, Any], score: str) -> int | None:
-    """Return the number of examples, or of a ranking's queries, in the set that a score of a metrics.json is of."""
+def number_of_examples(metrics: Mapping[str, Any], score: str) -> int | None:
+    """Return the number of examples, or of a ranking's judged queries, of which a score of a metrics.json is."""
     examples = metrics.get("examples", {})
-    return examples.get(_dev_set(score), examples.get("dev_queries"))
+    return examples.get(_set_of(score), examples.get("dev_judged_queries", examples.get("dev_queries")))
 
 
 def network_tag(model: Mapping[str, Any]) -> str:
@@ -82,10 +85,17 @@ def network_tag(model: Mapping[str, Any]) -> str:
 def is_official(group: str, score: str, metrics: Mapping[str, Any]) -> bool | None:
     """Return whether a score of a metrics.json is of the task's official development set; None if that is not known."""
     task = TASKS.get(group.removeprefix("glue/"))
-    return task.is_official(_dev_set(score), metrics.get("digests", {})) if task else None
+    return task.is_official(_set_of(score), metrics.get("digests", {})) if task else None
 
 
-def _dev_set(score: str) -> str:
+def is_of_test_set(score: str) -> bool:
+    """Return whether a score is of the labelled test file of a tagging table."""
+    return score.endswith(_TEST)
+
+
+def _set_of(score: str) -> str:
+    if is_of_test_set(score):
+        return "test"
     return "dev_mismatched" if score.endswith("_mismatched") else "dev"  # MNLI has two
 
 
@@ -107,7 +117,7 @@ FILTERS = {
     "duration": duration,
     "task": task_title,
     "score": score_title,
-    "dev_examples": number_of_dev_examples,
+    "examples": number_of_examples,
 }
 
 
@@ -131,7 +141,7 @@ def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
         f"{_batch_size_warmup(settings.get('batch_size_warmup'))}.",
         f"{_OPTIMIZERS.get(settings['optimizer'], settings['optimizer'].upper())}"
         f"{'' if settings.get('kfac') is None else ' on gradients preconditioned by K-FAC'}, "
-        f"learning rate {number(settings['learning_rate'])}, {_schedule(settings)}, "
+        f"{_learning_rate(settings)}, {_schedule(settings)}, "
         f"weight decay {number(settings['weight_decay'])}.",
         f"{masking['probability']:.0%} of the {_masked(masking)}" + (f", at most {number(limit)}." if limit else "."),
         f"{_precision(settings)}, seed {recipe['seed']}.",
@@ -147,7 +157,7 @@ def describe_finetuning(recipe: Mapping[str, Any], phases: Mapping[str, str], se
     return " ".join(
         [
             f"{counted(settings['epochs'], 'epoch')} in batches of {number(settings['batch_size'])}, "
-            f"learning rate {number(settings['learning_rate'])}, warm-up over {settings['warmup']:.0%}, "
+            f"{_learning_rate(settings)}, warm-up over {_span(settings['warmup'])}, "
             f"at most {number(settings['max_sequence_length'])} tokens.",
             f"{_precision(settings)}, {drawn}.",
             _start(recipe.get("initial_weights"), phases),
@@ -185,6 +195,12 @@ def _batch_size_warmup(warmup: Mapping[str, Any] | None) -> str:
 def _span(value: float) -> str:
     """Format a share of the steps or a number of steps."""
     return f"{number(100 * value)}% of the steps" if 0 < value < 1 else counted(value, "step")
+
+
+def _learning_rate(settings: Mapping[str, Any]) -> str:
+    scaling = {"linear": "linearly", "sqrt": "by the square root"}.get(settings.get("learning_rate_scaling", "none"))
+    scaled = f", scaled {scaling} from batches of {number(settings['base_batch_size'])}" if scaling else ""
+    return f"learning rate {number(settings['learning_rate'])}{scaled}"
 
 
 def _schedule(settings: Mapping[str, Any]) -> str:

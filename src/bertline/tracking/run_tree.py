@@ -322,7 +322,7 @@ def _recipe_tags(training: Training) -> dict[str, str]:
 def _sizes(trainings: Sequence[Finetuning]) -> dict[str, str]:
     """Return a tag with the sizes of the development sets that the scores of finished fine-tunings are of."""
     results = {one.group: one.result for one in trainings if one.finished}
-    sizes = {group: describe.number_of_dev_examples(result, result["primary"]) for group, result in results.items()}
+    sizes = {group: describe.number_of_examples(result, result["primary"]) for group, result in results.items()}
     known = [f"{group} {size}" for group, size in sizes.items() if size is not None]
     return {"bertline.dev_examples": ", ".join(known)} if known else {}
 

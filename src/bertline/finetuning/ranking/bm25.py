@@ -22,7 +22,7 @@ def bm25_scores(pairs: Pairs, document_frequency: np.ndarray) -> np.ndarray:
     document_frequency: int64 [vocabulary], the number of passages of the collection that contain a token.
     """
     texts = pairs.passages
-    average = texts.offsets[-1] / len(texts)
+    average = max(1, texts.offsets[-1]) / len(texts)  # of texts without a token, any: no token of a query is in them
     weights = np.log1p((len(texts) - document_frequency + 0.5) / (document_frequency + 0.5))
     vocabulary = len(document_frequency)
     scores = np.zeros(len(pairs))

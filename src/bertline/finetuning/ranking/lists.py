@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -122,32 +123,35 @@ def read_candidates(path: Path, queries: Texts, passages: Texts) -> Candidates:
 
     Lines are `query passage`, `query passage rank`, `query passage query-text passage-text` (top1000.dev), or those of
     TREC's run files, `query Q0 passage rank score name`. Without a rank, the order is that of the lines; TREC's are
-    ordered by the score, as trec_eval does.
+    ordered as by trec_eval: by the score as float32, equal ones by the passage's id, the last first.
 
     Raises BertlineError for an empty file, a line of another form, a query or passage that does not exist, or a passage
     that is twice among the candidates of a query.
     """
-    query_rows, passage_rows, ranks = [], [], []
+    query_rows, passage_rows, ranks, of_runs = [], [], [], []
     padding = 0
     lines = _ranked_pairs(path)
     while chunk := list(islice(lines, CHUNK)):
-        found = passages.find([passage for _, _, passage, _ in chunk])
-        is_text = (found >= 0) | np.array([passage != PADDING for _, _, passage, _ in chunk])
+        found = passages.find([line.passage for line in chunk])
+        is_text = (found >= 0) | np.array([line.passage != PADDING for line in chunk])
         kept = [line for line, is_kept in zip(chunk, is_text, strict=True) if is_kept]
         padding += len(chunk) - len(kept)
         if not kept:
             continue
-        places, query_ids, passage_ids, of_kept = zip(*kept, strict=True)
+        places, query_ids, passage_ids, of_kept, is_of_run = zip(*kept, strict=True)
         query_rows.append(_rows(queries, places, query_ids, "query", "the queries"))
         passage_rows.append(_rows(passages, places, passage_ids, "passage", "the collection"))
         ranks.append(np.array(of_kept))
+        of_runs.append(np.array(is_of_run))
     if not query_rows:
         raise BertlineError(f"{path} contains no candidate; name a file with at least one")
     rows, passages_of = np.concatenate(query_rows), np.concatenate(passage_rows)
     # Queries in the order in which they begin in the file.
     first = np.full(len(queries), len(rows))
     np.minimum.at(first, rows, np.arange(len(rows)))
-    order = np.lexsort((np.concatenate(ranks), first[rows]))
+    descending = -np.unique(passages.ids[passages_of], return_inverse=True)[1]
+    ties = np.where(np.concatenate(of_runs), descending, 0)  # of other files, in the order of the lines
+    order = np.lexsort((ties, np.concatenate(ranks), first[rows]))
     rows, passages_of = rows[order], passages_of[order]
     _check_unique(path, rows, passages_of, queries, passages)
     starts = np.append(np.flatnonzero(np.append(True, rows[1:] != rows[:-1])), len(rows))
@@ -161,7 +165,14 @@ def read_candidates(path: Path, queries: Texts, passages: Texts) -> Candidates:
     )
 
 
-Line = tuple[str, bytes, bytes, float]  # place, query, passage, rank
+class Line(NamedTuple):
+    """A candidate; `rank` orders those of a query, `of_run` says that it is of a TREC run."""
+
+    place: str
+    query: bytes
+    passage: bytes
+    rank: float
+    of_run: bool
 
 
 def _ranked_pairs(path: Path) -> Iterator[Line]:
@@ -173,7 +184,7 @@ def _ranked_pairs(path: Path) -> Iterator[Line]:
                 case 3:
                     query, passage, rank = cells[0], cells[1], float(cells[2])
                 case 6:
-                    query, passage, rank = cells[0], cells[2], -float(cells[4])
+                    query, passage, rank = cells[0], cells[2], -float(np.float32(cells[4]))
                 case _:
                     raise ValueError
             if not math.isfinite(rank):
@@ -182,7 +193,7 @@ def _ranked_pairs(path: Path) -> Iterator[Line]:
             raise BertlineError(
                 f"{where}: it has to be a query, a passage and perhaps a rank, or a line of a TREC run; correct it"
             ) from None
-        yield where, id_of(query, where), id_of(passage, where), rank
+        yield Line(where, id_of(query, where), id_of(passage, where), rank, len(cells) == 6)
 
 
 def _rows(texts: Texts, places: Sequence[str], ids: Sequence[bytes], kind: str, place: str) -> np.ndarray:

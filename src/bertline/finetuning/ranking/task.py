@@ -128,6 +128,11 @@ def _pairs(
 ) -> Pairs:
     special, longest_query = special_token_ids(tokenizer), settings["max_query_length"]
     between = separators_in_pair(tokenizer)
+    if longest_query + between >= settings["max_sequence_length"]:
+        raise BertlineError(
+            f"max_query_length {longest_query} leaves no room for a passage in max_sequence_length "
+            f"{settings['max_sequence_length']}; lower the first or raise the second"
+        )
     return Pairs(
         *(queries, passages, query_rows, passage_rows),
         max_query=longest_query - 2,

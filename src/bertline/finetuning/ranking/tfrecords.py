@@ -47,7 +47,7 @@ def read_examples(path: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
                 raise BertlineError(f"{where}: its content has a wrong checksum; get the file again")
             try:
                 yield where, _example(content[:size])
-            except (IndexError, OverflowError, ValueError, TypeError, AttributeError, UnicodeDecodeError):
+            except (LookupError, OverflowError, ValueError, TypeError, AttributeError, UnicodeDecodeError):
                 raise BertlineError(f"{where}: not an Example of int64 lists; name another file") from None
 
 
