@@ -178,6 +178,24 @@ def test_the_card_has_the_scores_on_an_official_set_in_its_header_and_no_others(
     assert "This is the official development set." in official.text
 
 
+def test_the_card_has_the_scores_on_a_test_set_apart(tmp_path: Path) -> None:
+    recipe = recipe_for("table/names", tmp_path / "dev.conll")
+    metrics = {"scores": {"f1": 82.0, "f1_test": 80.0}, "primary": "f1", "examples": {"dev": 1000, "test": 37}}
+    (tmp_path / "names.md").write_text(model_card(recipe, metrics, "tokens"))
+    card = ModelCard.load(tmp_path / "names.md")
+    assert card.data.metrics == ["f1"]
+    dev, test = card.text.split("## Scores on the test set (37 examples), in percent")
+    assert "## Scores on the development set (1,000 examples), in percent" in dev
+    assert dev.rstrip().endswith("chosen on these same sets: expect lower scores on new data.")
+    assert "80.00" not in dev
+    assert "F1, test set | 80.00 |" in test
+    metrics = {"scores": {"accuracy": 84.0, "accuracy_mismatched": 85.5}, "primary": "accuracy"}
+    metrics["examples"] = {"dev": 9815, "dev_mismatched": 9832}
+    card = model_card(recipe_for("mnli", tmp_path / "dev.tsv"), metrics, "sequence")
+    assert "(9,815 examples)" in card
+    assert "85.50 (9,832 examples) |" in card
+
+
 @pytest.mark.parametrize(
     ("initial", "said"),
     [

@@ -71,6 +71,18 @@ def test_predictions_of_the_dev_file_are_those_that_were_scored(
         assert ours.strip() == theirs.strip()
 
 
+def test_a_text_without_a_word_has_no_tag(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"text": ""}\n{"text": "n1 was born"}\n{"text": " "}\n')
+    model = load_finetuned(finished / "names/huggingface")
+    assert predict_files(model, [tmp_path / "in.jsonl"], tmp_path / "out.jsonl") == 3
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["words"] for row in rows] == [[], ["n1", "was", "born"], []]
+    assert [len(row["tags"]) for row in rows] == [0, 3, 0]
+    (tmp_path / "empty.jsonl").write_text('{"text": ""}\n')
+    predict_files(model, [tmp_path / "empty.jsonl"], tmp_path / "out.conll")
+    assert (tmp_path / "out.conll").read_text().split() == []
+
+
 def test_numbers_are_those_that_were_scored_and_clipped_for_a_submission(finished: Path, tmp_path: Path) -> None:
     model = load_finetuned(finished / "stsb/huggingface")
     assert predict_files(model, [finished / "stsb.tsv"], tmp_path / "out.jsonl") == 30

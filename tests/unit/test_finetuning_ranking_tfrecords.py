@@ -107,6 +107,18 @@ def write_records(path: Path, records: list[Numbers]) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    "entry", [b"", b"\x0a\x05label", b"\x12\x05\x1a\x03\x0a\x01\x05"], ids=["neither", "key", "value"]
+)
+def test_an_entry_without_its_key_or_value_is_one_line(tmp_path: Path, entry: bytes) -> None:
+    """A message may leave out a field that has its default."""
+    features = b"\x0a" + bytes([len(entry)]) + entry
+    path = tmp_path / "train.tf"
+    path.write_bytes(record_of(b"\x0a" + bytes([len(features)]) + features))
+    with pytest.raises(BertlineError, match="record 1: not an Example of int64 lists"):
+        list(read_examples(path))
+
+
 def test_examples_of_a_tfrecord_file_become_training_inputs(tmp_path: Path) -> None:
     records = records_of(tmp_path)
     source = write_records(tmp_path / "train.tf", records)

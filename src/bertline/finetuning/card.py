@@ -95,14 +95,14 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
 
 def _scores(kind: str, scores: Mapping[str, float], metrics: Mapping[str, Any]) -> tuple[str, str]:
     """Return the heading and the table of the scores on a set."""
-    sizes = {name: describe.number_of_examples(metrics, name) or 0 for name in scores}
-    size = sizes.get(metrics["primary"], max(sizes.values()))
-    rows = [
-        f"| {describe.score_title(name)} | {value:.2f} |"
-        + ("" if sizes[name] == size else f" of {describe.counted(sizes[name], 'example')}")
-        for name, value in sorted(scores.items())
-    ]
-    heading = f"## Scores on the {kind} set ({describe.counted(size, 'example')}), in percent"
+    main = metrics["primary"] if metrics["primary"] in scores else min(scores)
+    size = describe.number_of_examples(metrics, main)
+    rows = []
+    for name, value in sorted(scores.items()):
+        own = describe.number_of_examples(metrics, name)
+        of_another = "" if own in (None, size) else f" ({describe.counted(own or 0, 'example')})"
+        rows.append(f"| {describe.score_title(name)} | {value:.2f}{of_another} |")
+    heading = f"## Scores on the {kind} set ({describe.counted(size or 0, 'example')}), in percent"
     return heading, "\n".join(["| score | percent |", "|---|---|", *rows])
 
 
