@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from corpus_recipe import read_texts, schema_of_configurations
+from hypothesis import given, strategies
 
 from bertline.console import BertlineError
 from bertline.corpus.documents import read_documents
@@ -23,6 +30,13 @@ PROSE = (
 ENGLISH = schema_of_configurations()["$defs"]["stop_words"]["default"]
 JAPANESE = "彼は言った。「行く。」と彼女は答えた。雨が降る。夜になる。街は静かだ。"
 NUMBERS = " ".join(f"{number}{number}" for number in range(10, 40))
+
+
+def often(pair: str, percent: int) -> str:
+    """A Chinese text of characters that occur once, and of a pair that is this share of it."""
+    others = map(chr, itertools.count(0x4E00))
+    between = round(2 * 100 / percent) - 2
+    return "".join(pair + "".join(itertools.islice(others, between)) for _ in range(100))
 
 
 @pytest.mark.parametrize(
@@ -77,11 +91,46 @@ def test_stop_words_are_those_of_the_text_s_language(test_data: Path) -> None:
             None,
         ),
         ("渋谷の夜を盛り上げてくれそうだ。" * 3, "3_grams"),
+        (often("电影", 14), None),  # no space is between them
+        (often("电影", 22), "2_grams"),
+        ("", None),
     ],
 )
 def test_gopher_s_rules_of_repetition(text: str, reason: str | None) -> None:
     """Table A1 of the paper."""
     assert gopher_repetition(text) == reason
+
+
+@given(strategies.lists(strategies.sampled_from(["a", "b", "in", "the", "of", "old", "."]), max_size=60))
+def test_repetitions_are_those_of_the_definition(words: list[str]) -> None:
+    """Table A1 and section A.1.1, of n-grams as tuples of words with a space between them."""
+    text = " ".join(words)
+    ngrams = {length: list(zip(*(words[at:] for at in range(length)), strict=False)) for length in range(2, 11)}
+    expected = None
+    for length, most in {2: 0.2, 3: 0.18, 4: 0.16}.items():
+        top, times = next(iter(Counter(ngrams[length]).most_common(1)), ((), 0))
+        if times > 1 and times * len(" ".join(top)) > most * len(text):
+            expected = expected or f"{length}_grams"
+    for length, most in {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1}.items():
+        seen, characters, next_at = set(), 0, 0
+        for at, ngram in enumerate(ngrams[length]):
+            if at >= next_at and ngram in seen:
+                characters, next_at = characters + len("".join(ngram)), at + length
+            elif at >= next_at:
+                seen.add(ngram)
+        if characters > most * len(text):
+            expected = expected or f"{length}_grams"
+    assert gopher_repetition(text) == expected
+
+
+@pytest.mark.parametrize("judge", [gopher_repetition, partial(gopher_quality, stop_words=[])])
+def test_a_long_document_without_spaces_is_judged_in_bounded_memory(judge: Callable[[str], str | None]) -> None:
+    """The longest document, of 11 million Han characters, must not need more than 1 GiB."""
+    text = "".join(random.Random(1).choices([chr(code) for code in range(0x4E00, 0x9000)], k=300_000))  # noqa: S311
+    tracemalloc.start()
+    judge(text)
+    assert tracemalloc.get_traced_memory()[1] < 100 * len(text)
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,10 @@ def split(paragraph: str) -> list[str]:
     return paragraph.replace(". ", ".\n").split("\n")
 
 
-def write_part(folder: Path, corpus: str, number: int, texts: list[str]) -> str:
+def write_part(folder: Path, corpus: str, number: int, texts: list[str], ids: list[str] | None = None) -> str:
     documents, sentences = folder / f"{corpus}{number}.jsonl.zst", folder / f"{corpus}{number}.txt.zst"
     written = [
-        Document(id=f"{number}-{position}", title="", text=text, source="", url="")
+        Document(id=ids[position] if ids else f"{number}-{position}", title="", text=text, source="", url="")
         for position, text in enumerate(texts)
     ]
     write_documents(written, documents, folder / "counts.json")
@@ -231,6 +231,22 @@ def test_holding_out_everything_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match=r"all documents are held out; lower held_out, given 1\.0"):
         write_plan(tmp_path / "plan.jsonl", make_plan([("books", [part])], 2, 1.0))
     assert not (tmp_path / "plan.jsonl").exists()
+
+
+def test_ids_of_which_one_has_most_documents_are_one_line(tmp_path: Path) -> None:
+    """As of a table's column that is no id: its documents would be held out together."""
+    texts = [f"Text {number}." for number in range(60)]
+    for ids, held in ((1, 60), (4, 15)):
+        part = write_part(tmp_path, "posts", 0, texts, [f"of {number % ids}" for number in range(60)])
+        expected = (
+            f"corpus posts: {held} of its 60 documents would be held out, not about 1: they have only 1 different id;"
+        )
+        with pytest.raises(BertlineError, match=expected):
+            make_plan([("posts", [part])], 2, 0.002)
+    # Those of one chapter or book stay together, if the share that is wanted allows it.
+    part = write_part(tmp_path, "posts", 0, texts, [f"of {number % 20}" for number in range(60)])
+    assert make_plan([("posts", [part])], 2, 0.002)["held_out_documents"] == 3
+    assert make_plan([("posts", [part])], 2, 0.2)["held_out_documents"] in range(3, 25, 3)
 
 
 def test_an_invalid_index_is_reported(tmp_path: Path) -> None:

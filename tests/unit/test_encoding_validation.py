@@ -297,6 +297,11 @@ def test_samples_are_shown_as_text(tmp_path: Path, vocabulary: Path) -> None:
     ]
     with pytest.raises(BertlineError, match="has no sample 2; it has 2, counted from 0"):
         show_samples(path, sample=2)
+    negative = np.array(NVIDIA["masked_lm_positions"])
+    negative[0, 0] = -2
+    damaged = write(tmp_path / "c.hdf5", {**NVIDIA, "masked_lm_positions": negative})
+    with pytest.raises(BertlineError, match=r"damaged \(-2 in masked_lm_positions is negative\); validate_samples.py"):
+        show_samples(damaged)
 
 
 def test_native_samples_name_their_document_and_corpus(tmp_path: Path) -> None:

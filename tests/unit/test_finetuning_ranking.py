@@ -31,6 +31,7 @@ from bertline.finetuning.ranking.reranking import rank_files
 from bertline.finetuning.ranking.task import join, prepare_ranking, scores_of
 from bertline.finetuning.ranking.texts import read_texts
 from bertline.finetuning.train import finetune
+from bertline.finetuning.trial import random_task
 
 
 def prepared(data: dict[str, str], folder: Path, **settings: Any) -> Any:
@@ -113,6 +114,21 @@ def test_two_rankings_are_compared_by_a_paired_test() -> None:
     second = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
     assert p_value(first, second) == pytest.approx(0.00283, abs=1e-5)
     assert p_value(first, first) == 1
+    assert p_value(first, first + 0.1) == 1  # a difference without variance is no evidence
+
+
+def test_a_pairwise_step_is_timed_with_both_passages() -> None:
+    settings = {"batch_size": 3, "max_sequence_length": 40, "max_query_length": 12, "objective": "pairwise"}
+    task = random_task("sequence", settings, vocab_size=100)
+    inputs = task.train.take(np.arange(3))
+    assert inputs.lengths.tolist() == [40] * 6
+    assert task.train.lengths.tolist() == [80] * 3
+    assert (inputs.second_segment_start == 12).all()
+    outputs = torch.zeros((6, task.outputs))
+    loss = loss_of(task.head, outputs, targets_of(task, np.arange(3)), None)
+    assert loss.item() == pytest.approx(3 * math.log(2))
+    pointwise = random_task("sequence", {**settings, "objective": "pointwise"}, vocab_size=100)
+    assert pointwise.train.take(np.arange(3)).lengths.tolist() == [40] * 3
 
 
 def test_bm25_is_that_of_a_library(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_the_page_needs_nothing_from_elsewhere(record: Path) -> None:
     elements = _Elements()
     elements.feed(page.read_text())
     assert not {"script", "link", "img", "iframe"} & set(elements.tags)
-    assert all(address.startswith(("#", "../../runs/")) for address in elements.addresses)
+    assert all(address.startswith(("#", "../results/runs/")) for address in elements.addresses)
     assert not re.search(r"url\((?!#)|@import", page.read_text())
 
 
@@ -362,10 +362,11 @@ def test_the_summary_aligns_its_table_and_ends_with_what_to_do_next(record: Path
 def test_the_page_links_to_the_kept_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     record = write_run(tmp_path, tasks=("squad_v1", "cola"))
-    page = write_report([record], Path("results/report/0123")).read_text()
-    for task in ("squad_v1", "glue/cola"):
-        (target,) = re.findall(rf'href="([^"]*{task}/model)"', page)
-        assert Path("results/report/0123", target).resolve() == tmp_path / "results/runs/demo" / task / "model"
+    for folder in ("elsewhere", "results/report/0123"):
+        page = write_report([record], Path(folder)).read_text()
+        for task in ("squad_v1", "glue/cola"):
+            (target,) = re.findall(rf'href="([^"]*{task}/model)"', page)
+            assert Path(folder, target).resolve() == tmp_path / "results/runs/demo" / task / "model"
     # Seed 3 is the best in these results.
     assert re.search(
         r">SQuAD 1\.1</th>.*?<td>F1</td>\s*<td class=\"n\">80\.1</td><td class=\"n\">3</td>", page, re.DOTALL
@@ -396,3 +397,36 @@ def test_scores_of_checkpoints_are_a_curve_by_step(tmp_path: Path, monkeypatch: 
     assert "Scores by step of pretraining" in Path("report/index.html").read_text()
     write_report([record], Path("alone"))
     assert not Path("alone/tables/scores-by-step.csv").exists()
+
+
+def test_runs_from_the_same_step_are_taken_together_or_lines_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = write_run(tmp_path, tasks=("cola",), seeds=1)
+    content = json.loads(record.read_text())
+
+    def from_step(name: str, step: int, score: float, epochs: int) -> Path:
+        given = content["finetunings"][0]
+        entry = given | {"fingerprint": name, "path": f"results/finetunings/{name}"}
+        folder = Path(shutil.copytree(given["path"], entry["path"]))
+        metrics, recipe = (json.loads((folder / file).read_text()) for file in ("metrics.json", "recipe.json"))
+        metrics["scores"]["matthews"] = score
+        recipe["initial_weights"] = {"phase": "phase2", "step": step}
+        recipe["settings"]["epochs"] = epochs
+        write(folder / "metrics.json", metrics)
+        write(folder / "recipe.json", recipe)
+        path = Path(f"results/runs/{name}/record.json")
+        write(path, content | {"run": name, "fingerprint": name, "phases": [], "finetunings": [entry], "kept": {}})
+        return path
+
+    runs = [("a", 20, 10, 8), ("b", 40, 20, 8), ("c", 40, 30, 8), ("d", 20, 11, 9), ("e", 40, 21, 9)]
+    others = [from_step(*run) for run in runs]
+    write_report([record, *others], Path("report"))
+    title = "CoLA Matthews correlation"
+    assert Path("report/tables/scores-by-step.csv").read_text().splitlines()[1:] == [
+        f'"{title} (a, b, c)",20,10.0000,10.0000,10.0000',
+        f'"{title} (a, b, c)",40,25.0000,20.0000,30.0000',
+        f'"{title} (d, e)",20,11.0000,11.0000,11.0000',
+        f'"{title} (d, e)",40,21.0000,21.0000,21.0000',
+    ]

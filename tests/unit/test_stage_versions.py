@@ -19,6 +19,7 @@ from training_processes import Trainer
 
 from bertline.corpus.compressed import read_compressed
 from bertline.corpus.overlap import collect_ngrams, find_overlap
+from bertline.corpus.quality import gopher_repetition
 from bertline.corpus.sentences import load_splitter, train_punkt
 from bertline.corpus.shards import split_part, write_shard
 from bertline.corpus.signatures import write_signatures
@@ -43,6 +44,7 @@ DIGESTS = {
     ("documents", 2): "b32cef5cb7c4791e",
     ("documents", 3): "b32cef5cb7c4791e",
     ("documents", 4): "b32cef5cb7c4791e",  # other for scripts without spaces, and for a paragraph a line
+    ("gopher_repetition", 1): "6c2d181e8ecd6dd2",
     ("signatures", 1): "f57d50479d4f942f",
     ("signatures", 2): "f57d50479d4f942f",
     ("signatures", 3): "7f6752dd8b67a6d3",
@@ -86,6 +88,11 @@ BOOKS = {
     "It did not stop.\n\n\nThe end.\n",
     "three.txt": "*** START OF THE BOOK ***\nA café, a naïve girl, and № 5.\n*** END OF THE BOOK ***\nNotes.\n",
 }
+REPETITIVE = [
+    "It rained. " * times
+    + "The old mill stood by the river, where 水車小屋 is a house. No one had lived there since: 水車."
+    for times in range(9)
+]
 WIKITEXT = """{{Infobox|a=b}}[[File:A.jpg|thumb|A [[mill]].]]'''The mill''' is {{convert|9|m|ft}} tall.<ref>x</ref>
 It stands in [[Harrow (town)|Harrow]].{{cn}}
 == History &amp; name ==
@@ -162,6 +169,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {
         "extraction": digest(repr(text_of_page(WIKITEXT, {"file"}, "sentences")).encode()),
         "documents": digest(uncompressed(Path("part.jsonl.zst"))),
+        "gopher_repetition": digest(repr([gopher_repetition(text) for text in REPETITIVE]).encode()),
         "signatures": digest(Path("signatures.npy").read_bytes()),
         # Not the archive's own bytes, which Pythons write differently.
         "overlap": digest(digest_of_arrays(np.load("ngrams.npz").values()).encode() + overlap),
@@ -179,7 +187,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     "stage",
     [
         *("extraction", "documents", "signatures", "overlap", "sentences", "shards", "tokenizer", "samples", "import"),
-        *("sentence_order", "collection"),
+        *("sentence_order", "collection", "gopher_repetition"),
     ],
 )
 def test_a_stage_that_changed_its_result_has_a_new_version(made: dict[str, str], stage: str) -> None:

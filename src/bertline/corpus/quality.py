@@ -15,10 +15,19 @@ are lines, as in all documents.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import regex
+
+from bertline.corpus.pieces import pieces_of
+
+Numbers = npt.NDArray[np.signedinteger[Any]]
+
+# Words are found in pieces of a text, so that a list of strings is short.
+PIECE_CHARACTERS = 1 << 18
 
 SENTENCE_MARKS = (".", "!", "?", "…", "。", "！", "？", "।", "॥", "؟", "۔", "։", "။")
 MIN_STOP_WORDS = 2
@@ -57,32 +66,33 @@ class Words(NamedTuple):
     """The words of a text.
 
     Attributes:
-        all: words in order; for scripts without spaces, their characters.
+        counts: how often each word occurs; for scripts without spaces, each character with its marks.
         number: of words; characters of scripts without spaces count as parts of a word.
-        spaced: the words of scripts with spaces.
     """
 
-    all: list[str]
+    counts: Counter[str]
     number: float
-    spaced: list[str]
 
 
 def words_of(text: str) -> Words:
-    """Divide a text into words."""
-    if text.isascii() or not _UNSPACED.search(text):
-        found = text.split()
-        return Words(found, len(found), found)
-    found = _WORD.findall(text)
-    spaced, number = [], 0.0
-    for word in found:
-        if _HALF.match(word):
-            number += 1 / 2
-        elif _THIRD.match(word):
-            number += 1 / 3
-        else:
-            number += 1
-            spaced.append(word)
-    return Words(found, number, spaced)
+    """Count the words of a text."""
+    counts: Counter[str] = Counter()
+    number = 0.0
+    for words, is_spaced in _divide(text):
+        counts.update(words)
+        if is_spaced:
+            number += len(words)
+            continue
+        for word in words:
+            number += 1 / 2 if _HALF.match(word) else 1 / 3 if _THIRD.match(word) else 1
+    return Words(counts, number)
+
+
+def _divide(text: str) -> Iterator[tuple[list[str], bool]]:
+    """Yield the words of a text in order, of one piece at a time, and whether all have spaces between them."""
+    is_spaced = text.isascii() or not _UNSPACED.search(text)
+    for piece in pieces_of(text, PIECE_CHARACTERS):
+        yield piece.split() if is_spaced else _WORD.findall(piece), is_spaced
 
 
 def gopher_quality(text: str, stop_words: Sequence[str]) -> str | None:
@@ -94,13 +104,17 @@ def gopher_quality(text: str, stop_words: Sequence[str]) -> str | None:
         stop_words: of its language, in lower case; an empty list turns this rule off.
     """
     words = words_of(text)
+    spaced = {word: times for word, times in words.counts.items() if not _UNSPACED.match(word)}
+    of_letters = {word: times for word, times in spaced.items() if any(map(str.isalnum, word))}
+    found = sum(of_letters.values())
     # Marks alone are not words.
-    number = words.number - sum(not any(map(str.isalnum, word)) for word in words.spaced)
+    number = words.number - (sum(spaced.values()) - found)
     if not MIN_WORDS <= number <= MAX_WORDS:
         return "words"
-    lengths = [len(word) for word in words.spaced if any(map(str.isalnum, word))]
-    if 2 * len(lengths) > number and not MIN_WORD_LENGTH <= sum(lengths) / len(lengths) <= MAX_WORD_LENGTH:
-        return "word_length"
+    if 2 * found > number:
+        characters = sum(len(word) * times for word, times in of_letters.items())
+        if not MIN_WORD_LENGTH <= characters / found <= MAX_WORD_LENGTH:
+            return "word_length"
     if max(text.count("#"), sum(map(text.count, ELLIPSES))) > MAX_SYMBOLS * words.number:
         return "symbols"
     lines = text.split("\n")
@@ -108,11 +122,12 @@ def gopher_quality(text: str, stop_words: Sequence[str]) -> str | None:
         return "bullets"
     if sum(line.endswith(ELLIPSES) for line in lines) > MAX_ELLIPSES * len(lines):
         return "ellipses"
-    if sum(any(map(str.isalpha, word)) for word in words.all) < MIN_WORDS_WITH_LETTERS * len(words.all):
+    with_letters = sum(times for word, times in words.counts.items() if any(map(str.isalpha, word)))
+    if with_letters < MIN_WORDS_WITH_LETTERS * words.counts.total():
         return "letters"
     known = set(text.lower().split()) if stop_words else set()
-    found = sum(word in known or (_UNSPACED.match(word) is not None and word in text) for word in stop_words)
-    return "stop_words" if found < min(MIN_STOP_WORDS, len(stop_words)) else None
+    present = sum(word in known or (_UNSPACED.match(word) is not None and word in text) for word in stop_words)
+    return "stop_words" if present < min(MIN_STOP_WORDS, len(stop_words)) else None
 
 
 def gopher_repetition(text: str) -> str | None:
@@ -123,17 +138,56 @@ def gopher_repetition(text: str) -> str | None:
         return "lines"
     if characters > MAX_REPEATED_LINE_CHARACTERS * len(text):
         return "line_characters"
-    words = words_of(text).all
-    for length, share in MAX_IN_TOP_NGRAM.items():
-        counts = Counter(zip(*(words[start:] for start in range(length)), strict=False))
-        if counts:
-            top, times = counts.most_common(1)[0]
-            if times > 1 and times * (sum(map(len, top)) + length - 1) > share * len(text):
+    words, lengths, spaces = _number_words(text)
+    ngrams = words  # their numbers, by the position of their first word
+    for length in range(2, max(MAX_IN_REPEATED_NGRAMS) + 1):
+        ngrams, times, first = _number_ngrams(ngrams[:-1], words[length - 1 :])
+        if times.max(initial=0) <= 1:
+            break  # nor does a longer one repeat
+        if share := MAX_IN_TOP_NGRAM.get(length):
+            top = np.flatnonzero(times == times.max())
+            start = first[top].min()
+            size = lengths[start : start + length].sum() + spaces[start : start + length - 1].sum()
+            if times[top[0]] * size > share * len(text):
                 return f"{length}_grams"
-    for length, share in MAX_IN_REPEATED_NGRAMS.items():
-        if _in_repeated_ngrams(words, length) > share * len(text):
-            return f"{length}_grams"
+        if share := MAX_IN_REPEATED_NGRAMS.get(length):
+            most = share * len(text)
+            if _in_repeated_ngrams(ngrams, times, lengths, length) > most:
+                return f"{length}_grams"
     return None
+
+
+def _number_words(text: str) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
+    """Number the words of a text by their first occurrence.
+
+    Returns:
+        For each word its number, its length, and whether a space is between it and the next: if both have spaces.
+    """
+    numbers: dict[str, int] = {}
+    pieces = [
+        np.fromiter((numbers.setdefault(word, len(numbers)) for word in words), np.int32, len(words))
+        for words, _ in _divide(text)
+    ]
+    words = np.concatenate([np.empty(0, dtype=np.int32), *pieces])
+    lengths = np.fromiter(map(len, numbers), np.int32, len(numbers))
+    is_spaced = np.fromiter((not _UNSPACED.match(word) for word in numbers), np.bool_, len(numbers))
+    return words, lengths[words], is_spaced[words[:-1]] & is_spaced[words[1:]]
+
+
+def _number_ngrams(before: Numbers, last: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Number n-grams by the n-gram without the last word, and the last word.
+
+    Returns:
+        The number of the n-gram at each position; and by number, how often it occurs, and its first position.
+    """
+    pairs = before.astype(np.int64) << 32 | last
+    order = np.argsort(pairs, kind="stable")
+    pairs = pairs[order]
+    is_new = np.concatenate([[True], pairs[1:] != pairs[:-1]])[: len(pairs)]
+    starts = np.flatnonzero(is_new)
+    numbers = np.empty(len(pairs), dtype=np.int32)
+    numbers[order] = np.cumsum(is_new, dtype=np.int32) - 1
+    return numbers, np.diff(starts, append=len(pairs)), order[starts]
 
 
 def _repeated(lines: Sequence[str]) -> tuple[int, int]:
@@ -142,18 +196,21 @@ def _repeated(lines: Sequence[str]) -> tuple[int, int]:
     return sum(count - 1 for count in again.values()), sum((count - 1) * len(line) for line, count in again.items())
 
 
-def _in_repeated_ngrams(words: Sequence[str], length: int) -> int:
+def _in_repeated_ngrams(ngrams: Numbers, times: Numbers, lengths: Numbers, length: int) -> int:
     """Return the characters of n-grams that repeat an earlier one and do not overlap."""
-    seen: set[tuple[str, ...]] = set()
-    characters, at = 0, 0
-    while at <= len(words) - length:
-        ngram = tuple(words[at : at + length])
-        if ngram in seen:
-            characters += sum(map(len, ngram))
-            at += length
+    repeated = np.flatnonzero(times[ngrams] > 1)
+    sizes = np.convolve(lengths, np.ones(length, dtype=np.int32), "valid")[repeated]
+    seen = bytearray(len(times))
+    characters, end = 0, 0
+    of_repeated = repeated.data, ngrams[repeated].data, sizes.data  # yield Python's integers one by one
+    for at, ngram, size in zip(*of_repeated, strict=True):
+        if at < end:
+            continue
+        if seen[ngram]:
+            characters += size
+            end = at + length
         else:
-            seen.add(ngram)
-            at += 1
+            seen[ngram] = True
     return characters
 
 

@@ -123,7 +123,7 @@ def stream_plan(
     choice = _Choice(np.uint64(0), read_removals(removed) if removed is not None else {}, {})
     choice = choice._replace(last_places=_last_places(corpora, sample or {}, choice))
     choice = choice._replace(threshold=max(threshold, _least_threshold(corpora, choice)))
-    summaries = [_summary(name, parts, choice) for name, parts in corpora]
+    summaries = [_summary(name, parts, choice, held_out) for name, parts in corpora]
     training_bytes = sum(summary.pop("training_bytes") for summary in summaries)
     if training_bytes == 0:
         raise BertlineError(f"all documents are held out; lower held_out, given {held_out}, or add text")
@@ -197,10 +197,11 @@ def _read_splits(corpus: str, parts: list[str], choice: _Choice) -> Iterator[tup
         yield part, index, splits
 
 
-def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
+def _summary(name: str, parts: list[str], choice: _Choice, held_out: float) -> Json:
     numbers: Counter[str] = Counter(documents=0, held_out_documents=0, sentences=0, bytes=0, training_bytes=0)
     reasons: Counter[str] = Counter()
     lengths = np.zeros(len(LENGTH_EDGES) - 1, dtype=np.int64)
+    hashes = [np.empty(0, dtype=np.uint64)]  # of held-out documents
     seen = 0
     for part, index, splits in _read_splits(name, parts, choice):
         taken = index[splits != _REMOVED]
@@ -211,6 +212,7 @@ def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
         if removed:
             reasons += removed.reasons
         lengths += np.histogram(taken["length"], LENGTH_EDGES)[0]
+        hashes.append(index["id_hash"][splits == _HELD_OUT])
         numbers.update(
             documents=len(taken),
             held_out_documents=int((splits == _HELD_OUT).sum()),
@@ -220,8 +222,27 @@ def _summary(name: str, parts: list[str], choice: _Choice) -> Json:
         )
     if seen == 0:
         raise BertlineError(f"the corpus {name} is empty: its {len(parts)} parts hold no document; see its counts.json")
+    _check_ids(name, np.concatenate(hashes), numbers["documents"], held_out)
     histogram = {"edges": LENGTH_EDGES, "counts": lengths.tolist()}
     return {"name": name, **numbers, "removed": dict(reasons), "length_histogram": histogram}
+
+
+def _check_ids(corpus: str, hashes: Orders, documents: int, held_out: float) -> None:
+    """Raise BertlineError if a tenth of a corpus or more is held out, against intention, because its ids repeat.
+
+    Documents of one id, such as the paragraphs of a book, may be meant to stay together.
+
+    Args:
+        hashes: of the ids of its held-out documents.
+        documents: number of its documents.
+        held_out: the share that is intended.
+    """
+    found, ids, intended = len(hashes), len(np.unique(hashes)), max(1, round(documents * held_out))
+    if found > 2 * ids and found > 2 * intended and found > documents / 10:
+        raise BertlineError(
+            f"the corpus {corpus}: {found} of its {documents} documents would be held out, not about {intended}: "
+            f"they have only {ids} different id{'s' if ids > 1 else ''}; select another column as its id, or none"
+        )
 
 
 def _assign(

@@ -326,6 +326,8 @@ def _block_of(layout: str, rows: Mapping[str, np.ndarray]) -> Block:
         given = np.arange(rows["masked_lm_positions"].shape[1]) < counts[:, None]
         positions = rows["masked_lm_positions"][given]
         samples = np.repeat(np.arange(len(ids)), counts)
+        if positions.min(initial=0) < 0:
+            raise IndexError(f"{positions.min()} in masked_lm_positions is negative")
         seen = ids[samples, positions]
         ids[samples, positions] = rows["masked_lm_ids"][given]
     inside = np.arange(ids.shape[1]) < lengths[:, None]

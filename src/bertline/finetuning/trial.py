@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from bertline.finetuning.options import Options
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
-from bertline.finetuning.sequences import Sequences
+from bertline.finetuning.ranking.pairs import Pairs
+from bertline.finetuning.ranking.texts import Texts
+from bertline.finetuning.sequences import Inputs, Sequences
 from bertline.finetuning.step import VOTES, Learner, train_step
 from bertline.finetuning.train import make_model
 from bertline.tasks.registry import description_of
@@ -35,33 +37,45 @@ def time_steps(recipe: Mapping[str, Any], *, seconds: float, options: Options) -
     group = join_group(options.threads or 1)
     settings = recipe["settings"]
     prepare_precision(settings["precision"], group.device)
-    size, length = settings["batch_size"], settings["max_sequence_length"]
     began = time.monotonic()
     head = description_of(recipe["task"], recipe.get("table")).head
-    task = random_task(head, size, length, recipe["model"]["vocab_size"])
-    model = make_model(recipe["model"], task, length, None)
+    task = random_task(head, settings, recipe["model"]["vocab_size"])
+    model = make_model(recipe["model"], task, settings["max_sequence_length"], None)
     learner = Learner(model.to(group.device).train(), task, settings, recipe["seed"], group, options)
-    rows = np.arange(size)
+    rows = np.arange(settings["batch_size"])
 
     def step(number: int) -> None:
         train_step(learner, rows, number + 1, settings["learning_rate"], dict.fromkeys(VOTES, 0.0))
 
     found = timed(step, group, seconds=seconds, began=began)
-    flops = flops_of_task(model, task.train.lengths)
-    return found | speed_of_steps(found["step_seconds"], group, sequences=size, tokens=size * length, flops=flops)
+    lengths = task.train.take(rows).lengths
+    tokens, flops = int(lengths.sum()), flops_of_task(model, lengths)
+    return found | speed_of_steps(found["step_seconds"], group, sequences=len(rows), tokens=tokens, flops=flops)
 
 
-def random_task(head: Head, examples: int, length: int, vocab_size: int) -> PreparedTask:
-    """Return a task of so many inputs of random tokens, all of `length`, with two classes."""
+def random_task(head: Head, settings: Mapping[str, Any], vocab_size: int) -> PreparedTask:
+    """Return a task of one batch of random tokens, in inputs of `max_sequence_length`, with two classes.
+
+    An example of a pairwise ranking is a query with two passages.
+    """
     generator = np.random.default_rng(1)
-    tokens = generator.integers(len(SPECIAL_TOKENS), vocab_size, (examples, length), dtype=np.int32)
-    tokens[:, 0], tokens[:, -1] = SPECIAL_TOKENS["[CLS]"], SPECIAL_TOKENS["[SEP]"]
-    none = np.zeros(examples, dtype=np.int32)
-    inputs = Sequences(tokens.reshape(-1), length * np.arange(examples + 1), none)
+    examples, length = settings["batch_size"], settings["max_sequence_length"]
+    pairwise = settings.get("objective") == "pairwise"
+
+    def random_tokens(*shape: int) -> np.ndarray:
+        return generator.integers(len(SPECIAL_TOKENS), vocab_size, shape, dtype=np.int32)
+
+    if pairwise:
+        inputs: Inputs = _random_pairs(random_tokens, examples, settings["max_query_length"], length)
+    else:
+        tokens = random_tokens(examples, length)
+        tokens[:, 0], tokens[:, -1] = SPECIAL_TOKENS["[CLS]"], SPECIAL_TOKENS["[SEP]"]
+        none = np.zeros(examples, dtype=np.int32)
+        inputs = Sequences(tokens.reshape(-1), length * np.arange(examples + 1), none)
     shape: Any = {"sequence": examples, "tokens": examples * length, "answer": (examples, 2)}[head]
     return PreparedTask(
         head=head,
-        outputs=2,
+        outputs=1 if pairwise else 2,
         primary="",
         train=inputs,
         train_targets=generator.integers(0, 2, shape),
@@ -70,4 +84,25 @@ def random_task(head: Head, examples: int, length: int, vocab_size: int) -> Prep
         examples={},
         padding=SPECIAL_TOKENS["[PAD]"],
         vocabulary=vocab_size,
+    )
+
+
+def _random_pairs(random_tokens: Callable[..., np.ndarray], examples: int, max_query: int, length: int) -> Pairs:
+    """Return queries with two passages each, in inputs `[CLS] query [SEP] passage [SEP]` of `length` tokens."""
+    query, passage = max_query - 2, length - max_query - 1
+
+    def texts(count: int, size: int) -> Texts:
+        none = np.empty(0, dtype=np.int64)
+        return Texts(random_tokens(count * size), size * np.arange(count + 1), none, none)
+
+    return Pairs(
+        queries=texts(examples, query),
+        passages=texts(2 * examples, passage),
+        query_rows=np.arange(examples),
+        passage_rows=np.arange(2 * examples).reshape(-1, 2),
+        max_query=query,
+        max_passage=passage,
+        begin=SPECIAL_TOKENS["[CLS]"],
+        end=SPECIAL_TOKENS["[SEP]"],
+        between=1,
     )

@@ -50,7 +50,11 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], d
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
         semantic["punkt"] = sorted(digests(folder).values())
-    stages = ["documents", "sentences", *(["extraction"] if corpus.get("extractor") == "bertline" else [])]
+    stages = ["documents", "sentences"]
+    if corpus.get("extractor") == "bertline":
+        stages.append("extraction")
+    if "gopher_repetition" in corpus["cleaning"]:
+        stages.append("gopher_repetition")
     key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
     resolved["key"] = f"{name}-{key[:8]}"
     return resolved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os.path
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -173,7 +174,8 @@ class _Section:
         self.dataset_words = describe.describe_dataset(run.dataset.card) if run.dataset.card else ""
         self.unfinished = _unfinished(run)
         folder, linked = paths.RUN.format(run=name), is_current(run)
-        self.kept = [(kept, f"{folder}/{kept.name}/model" if linked else str(kept.folder)) for kept in run.kept]
+        models = [(kept, f"{folder}/{kept.name}/model" if linked else str(kept.folder)) for kept in run.kept]
+        self.kept = [(kept, model, os.path.relpath(model, directory)) for kept, model in models]
         self.recipes = _recipes(run)
         self.environment = _environment(run)
         drawn: tuple[ToText, ToText] = figures.loss_curve, alternatives.of_loss_curve

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from bertline.fingerprint import canonical_json
 from bertline.reporting.published import PUBLISHED_SCORES, Published
 from bertline.results.describe import counted, is_official, number_of_examples, score_title, task_title
 from bertline.results.records import Finetuning, Record, chosen_on_dev
@@ -143,26 +144,36 @@ def without_published(rows: Sequence[ScoreRow]) -> list[str]:
 def scores_by_step(records: Sequence[Record]) -> dict[str, list[tuple[int, Spread]]]:
     """Return the main score of each task by the step of pretraining, for runs that start from checkpoints of one phase.
 
-    The run of the phase itself counts with the step that it published. Keys name the task and, if there are several,
-    the phase; lines of a single step are left out.
+    The run of the phase itself counts with the step that it published. Each line is of equal settings of fine-tuning;
+    the fine-tunings of several runs from one step are taken together. Keys name the task and, where there are several,
+    the phase and the runs; lines of a single step are left out.
     """
     phases = {phase.fingerprint: phase for record in records for phase in record.phases if phase.finished}
-    lines: dict[tuple[str, str, str], dict[int, Spread]] = {}
+    lines: dict[tuple[str, str, str], dict[int, dict[str, float]]] = {}  # the scores of a step by fingerprint
+    runs: dict[tuple[str, str, str], list[str]] = {}
     for record in records:
-        for row in score_rows(record):
-            initial: dict[str, Any] = {}
-            for one in record.groups[row.group]:
-                initial = one.recipe.get("initial_weights") or initial
-            phase = phases.get(initial.get("phase", ""))
-            if phase is None or not row.primary or row.pretrained is None:
+        for group, all_of_group in record.groups.items():
+            finetunings = [one for one in all_of_group if one.start == "pretrained"]
+            chosen = [one for one in chosen_on_dev(finetunings) if one.finished]
+            initial = (chosen[0].recipe.get("initial_weights") or {}) if chosen else {}
+            if (phase := phases.get(initial.get("phase", ""))) is None:
                 continue
             step = initial.get("step", phase.recipe.get("published_step", phase.recipe["settings"]["steps"]))
-            lines.setdefault((row.group, row.score, phase.fingerprint), {})[int(step)] = row.pretrained
+            primary = chosen[0].result["primary"]
+            settings = {canonical_json(one.recipe["settings"]) for one in finetunings}  # of the whole grid
+            key = (f"{task_title(group)} {score_title(primary)}", phase.fingerprint, " ".join(sorted(settings)))
+            scores = {one.fingerprint: one.result["scores"][primary] for one in chosen}
+            lines.setdefault(key, {}).setdefault(int(step), {}).update(scores)
+            runs.setdefault(key, []).append(record.name)
     lines = {key: points for key, points in lines.items() if len(points) > 1}
-    several = len({fingerprint for _, _, fingerprint in lines}) > 1
+    several = len({phase for _, phase, _ in lines}) > 1
+    titles = {(title, phase, settings): f"{title} of {phase}" if several else title for title, phase, settings in lines}
+    repeated = Counter(titles.values())
     return {
-        " ".join([task_title(group), score_title(score), *([f"of {phase}"] if several else [])]): sorted(points.items())
-        for (group, score, phase), points in lines.items()
+        f"{titles[key]} ({', '.join(runs[key])})" if repeated[titles[key]] > 1 else titles[key]: [
+            (step, Spread(tuple(scores.values()))) for step, scores in sorted(points.items())
+        ]
+        for key, points in lines.items()
     }
 
 

@@ -55,8 +55,12 @@ def measure(candidates: Candidates, scores: np.ndarray, qrels: Qrels, relevance_
 
 
 def p_value(scores: np.ndarray, others: np.ndarray) -> float:
-    """Return the p-value of a two-sided paired t-test over queries, float64 [Q] each; 1 if there is no difference."""
-    if len(scores) < 2 or np.array_equal(scores, others):
+    """Return the p-value of a two-sided paired t-test over queries, float64 [Q] each.
+
+    It is 1 for a single query, and if all queries have the same difference, of which the test's variance would be 0.
+    """
+    differences = scores - others
+    if len(scores) < 2 or np.allclose(differences, differences[0], rtol=0, atol=1e-9):
         return 1.0
     return float(stats.ttest_rel(scores, others).pvalue)
 
