@@ -1,7 +1,7 @@
 """Snakemake's logger plugin `bertline`: on a terminal, a line for each finished job, below them progress and time left.
 
-A dry run lists the jobs. Snakemake's own log is complete in .snakemake/log. With VERBOSE=1, or if the output is not a
-terminal, Snakemake prints that log itself.
+A dry run lists the jobs, also if its output is not a terminal. Snakemake's own log is complete in .snakemake/log. With
+VERBOSE=1, or if the output of a real run is not a terminal, Snakemake prints that log itself.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self) -> None:
         verbose = os.environ.get("VERBOSE", "0") not in ("", "0")
-        shown = sys.stderr.isatty() and not verbose
-        view = DryRun if self.common_settings.dryrun else Display
-        self.display: Display | DryRun | None = view() if shown else None
+        self.display: Display | DryRun | None = None
+        if self.common_settings.dryrun and not verbose:
+            self.display = DryRun()
+        elif sys.stderr.isatty() and not verbose:
+            self.display = Display()
         self.has_failed = False
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -1,9 +1,10 @@
-"""What a dry run of the graph shows on a terminal: the jobs that would run by their names, and why."""
+"""What a dry run of the graph shows: the jobs that would run by their names, and why."""
 
 from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,7 +40,9 @@ class DryRun:
         self.jobs: dict[int, PlannedJob] = {}
         self.checkpoints: set[str] = set()
         self.forecast = Forecast(list)
-        self.console = Console(stderr=True, highlight=False)
+        # In a file or a pipe, rows stay whole.
+        self.console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+        self.console_of_errors = Console(stderr=True, highlight=False)
 
     def describe_jobs(
         self, name_of: NameOf, progress_of: ProgressOf, expected_of: ExpectedOf, remaining_jobs: RemainingOf
@@ -60,7 +63,8 @@ class DryRun:
                 if record.is_checkpoint:  # type: ignore[attr-defined]
                     self.checkpoints.add(job.name)
             case LogEvent.ERROR | None if is_shown(record):
-                self.console.print(message_of(record), soft_wrap=True)
+                console = self.console_of_errors if record.levelno >= logging.WARNING else self.console
+                console.print(message_of(record), soft_wrap=True)
 
     def stop(self) -> None:
         """Show the jobs."""

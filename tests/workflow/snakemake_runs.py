@@ -108,8 +108,9 @@ def write_external_weights(folder: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return this one, with the programs beside this Python."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    """Return this one, with the programs beside this Python, and all that Snakemake prints, also of a dry run."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "NO_COLOR": "1", "VERBOSE": "1"}
 
 
 def start_snakemake(folder: Path, *arguments: str, output: str | None) -> BaseProcess:

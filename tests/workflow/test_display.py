@@ -108,6 +108,20 @@ def test_a_dry_run_on_a_terminal_lists_jobs_by_their_names_and_says_why(graph: P
     )
 
 
+def test_a_dry_run_into_a_pipe_is_the_same_list(graph: Path) -> None:
+    command = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "--configfile=small.yaml", "--dry-run"]
+    given = {**os.environ, "VERBOSE": "0"}
+    done = subprocess.run(
+        [*command, "-F", "pretrain"], cwd=graph, env=given, capture_output=True, text=True, check=True
+    )
+    assert re.search(r"^pretrain phase: first/phase1 +(missing|forced execution)", done.stdout, re.MULTILINE)
+    assert len(done.stdout.splitlines()) < 40
+    assert done.stderr.splitlines() == ["Using profile profiles/local for setting default command line arguments."]
+    failed = subprocess.run([*command, "nowhere"], cwd=graph, env=given, capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert "nowhere: there is no target of this name" in failed.stdout + failed.stderr
+
+
 def test_what_has_run_before_has_a_time_left_from_the_start(graph: Path) -> None:
     again = ("--forcerun=trigram_baseline", "--until=trigram_baseline")
     on_terminal(graph, *again)
