@@ -8,10 +8,10 @@ known only after it was listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from bertline.corpus.documents import Document, Dropped, write_documents
 from bertline.corpus.plain_text import Converter
@@ -84,19 +84,19 @@ def slices_of(listing: Json) -> dict[str, tuple[str, int, int]]:
     return slices
 
 
-def parts_of(corpus: Json) -> list[str]:
+def parts_of(corpus: Mapping[str, Any]) -> list[str]:
     """Return the names of a corpus's parts, in order; those of a dump are slices of the files in its listing."""
     return list(corpus["parts"] if "parts" in corpus else slices_of(listing_of(corpus)))
 
 
-def listing_of(corpus: Json) -> Json:
+def listing_of(corpus: Mapping[str, Any]) -> Json:
     """Return the listing of a dump's files. Raises BertlineError if it is one to download, and is not listed yet."""
     if "listing" in corpus:
         return dict(corpus["listing"])
     return read_object(paths.DUMP_LISTING.format(wiki=corpus["wiki"], dump=corpus["settings"]["dump"]), "parts")
 
 
-def files_of(corpus: Json, template: str) -> list[str]:
+def files_of(corpus: Mapping[str, Any], template: str) -> list[str]:
     """Return a file of every part of a corpus, in order; `template` is one of results/paths.py, as `DOCUMENTS`."""
     return [template.format(corpus=corpus["key"], part=part) for part in parts_of(corpus)]
 

@@ -16,6 +16,7 @@ from bertline.corpus.books import read_checksums
 from bertline.corpus.dump_files import check_name, is_multistream, natural_order
 from bertline.files import Json, check_is_utf8, digest_of_files
 from bertline.fingerprint import fingerprint, stage_versions
+from bertline.planning.entries import CorpusEntry, CorpusText
 from bertline.results import paths
 from bertline.settings.configuration import definition, strip_defaults
 
@@ -26,8 +27,10 @@ EXAMPLE_CONTACT = "you@university.edu"  # of config/config.yaml
 REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
 
 
-def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], downloads: dict[str, Json]) -> Json:
-    """Return the recipe of a corpus, see `corpus.sources`.
+def resolve_corpus(
+    config: Json, schema: Json, name: str, problems: list[str], downloads: dict[str, Json]
+) -> CorpusEntry:
+    """Return the recipe of a corpus.
 
     Args:
         config: the whole configuration, completed with defaults.
@@ -46,7 +49,7 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], d
         _check_wikimedia(corpus, semantic, name)
     _check_stop_words(corpus, semantic, name)
     _check_sentences(corpus, name)
-    resolved: Json = {"name": name, "settings": corpus, **_text_of(config, name, semantic, problems, downloads)}
+    text = _text_of(config, name, semantic, problems, downloads)
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
         semantic["punkt"] = sorted(digests(folder).values())
@@ -56,12 +59,11 @@ def resolve_corpus(config: Json, schema: Json, name: str, problems: list[str], d
     if "gopher_repetition" in corpus["cleaning"]:
         stages.append("gopher_repetition")
     key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
-    resolved["key"] = f"{name}-{key[:8]}"
-    return resolved
+    return {"name": name, "settings": corpus, **text, "key": f"{name}-{key[:8]}"}
 
 
-def _text_of(config: Json, name: str, semantic: Json, problems: list[str], downloads: dict[str, Json]) -> Json:
-    """Return what names a corpus's text in its recipe: its parts, a dump, or the listing of a dump's files.
+def _text_of(config: Json, name: str, semantic: Json, problems: list[str], downloads: dict[str, Json]) -> CorpusText:
+    """Return what names a corpus's text.
 
     Args:
         semantic: the settings that identify the corpus; digests of files replace their paths and addresses.

@@ -7,6 +7,45 @@ from typing import NotRequired, TypedDict
 from bertline.files import Json
 
 
+class CorpusText(TypedDict, total=False):
+    """What names the text of a corpus; one of the following.
+
+    Attributes:
+        parts: the files of each part, none if they are known when its job runs.
+        listing: the files of a dump, see `corpus.sources.slices_of`.
+        wiki: the database name of a dump that the graph downloads.
+    """
+
+    parts: dict[str, list[str]]
+    listing: Json
+    wiki: str
+
+
+class CorpusEntry(CorpusText):
+    """A corpus, in the form of its recipe, see `corpus.sources`.
+
+    Attributes:
+        key: the name with a fingerprint.
+        settings: with all defaults.
+    """
+
+    key: str
+    name: str
+    settings: Json
+
+
+class EvaluationSets(TypedDict):
+    """The sets with which documents are compared.
+
+    Attributes:
+        sets: files by the set's name.
+        fingerprint: of their content.
+    """
+
+    sets: dict[str, list[str]]
+    fingerprint: str
+
+
 class DatasetEntry(TypedDict):
     """A dataset: one that the graph makes, or a finished one in a given folder.
 

@@ -20,7 +20,7 @@ from bertline.corpus.sources import listing_of, slices_of
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.files import Json, one_line_damage, read_object, write_json
 from bertline.fingerprint import fingerprint
-from bertline.planning.entries import DatasetEntry, PhaseRecipe
+from bertline.planning.entries import CorpusEntry, DatasetEntry, PhaseRecipe
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
 from bertline.results import paths
@@ -64,15 +64,15 @@ def estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
     return [left for left in found if left.jobs != 0]
 
 
-def _corpus(key: str, corpus: Json) -> Estimate:
+def _corpus(key: str, corpus: CorpusEntry) -> Estimate:
     what = f"corpus {corpus['name']}"
-    parts, dump_bytes = corpus.get("parts"), 0
-    if parts is None:
+    parts, dump_bytes = list(corpus.get("parts", {})), 0
+    if "parts" not in corpus:
         try:
             content = listing_of(corpus)
         except BertlineError:
             return Estimate(what, None, basis="unknown: the dump is not listed yet (snakemake list_parts)")
-        parts, dump_bytes = slices_of(content), sum(part["size"] for part in content["parts"].values())
+        parts, dump_bytes = list(slices_of(content)), sum(part["size"] for part in content["parts"].values())
     unread = sum(not Path(paths.DOCUMENTS.format(corpus=key, part=part)).exists() for part in parts)
     unsplit = sum(not Path(paths.SENTENCES.format(corpus=key, part=part)).exists() for part in parts)
     reading = ("extract_part", "clean_part") if "parts" not in corpus else ("read_part",)

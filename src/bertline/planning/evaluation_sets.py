@@ -10,6 +10,7 @@ from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, digests_of_one, expand
+from bertline.planning.entries import EvaluationSets
 from bertline.planning.task_data import task_data
 from bertline.tasks.glue import GLUE_TASKS
 from bertline.tasks.registry import TASKS, name_of_task
@@ -17,7 +18,7 @@ from bertline.tasks.registry import TASKS, name_of_task
 MAX_SETS = 32  # a document's sets are the bits of a number, see `corpus.overlap`
 
 
-def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json]) -> Json:
+def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json]) -> EvaluationSets:
     """Return everything under `evaluation` on which a model may be scored: dev files, and test files that have a name.
 
     GLUE's test files are those in a folder: of archives and of the Hub, none are downloaded for this. Tables for
@@ -28,8 +29,7 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
         problems, downloads: missing files are appended to the former, downloads (path -> source) are added to the
             latter. Missing sets are left out.
 
-    Returns `sets`, name -> files, and the `fingerprint` of their content. Raises BertlineError if the configuration has
-    none, or more than MAX_SETS.
+    Raises BertlineError if the configuration has none, or more than MAX_SETS.
     """
     evaluation = config.get("evaluation", {})
     sets: dict[str, list[str]] = {}

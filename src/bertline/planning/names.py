@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertline.corpus.sources import files_of
-from bertline.files import Json, write_link
+from bertline.files import write_link
 from bertline.planning import inputs, targets
-from bertline.planning.entries import RunEntry, last_phase
+from bertline.planning.entries import CorpusEntry, RunEntry, last_phase
 from bertline.planning.plan import Plan
 from bertline.results import paths
 
@@ -63,7 +63,7 @@ def write_links(plan: Plan, *, existing_only: bool) -> None:
             write_link(Path(link), Path(name.target))
 
 
-def is_listed(corpus: Json) -> bool:
+def is_listed(corpus: CorpusEntry) -> bool:
     """Return whether the parts of a corpus are known; those of a dump to download are only after it was listed."""
     if "wiki" not in corpus:
         return True
@@ -104,7 +104,7 @@ def _names_of_pretraining(plan: Plan, run: RunEntry) -> Iterator[tuple[str, Name
     yield paths.RUN_EXPORT, Name([export], export)
 
 
-def _names_of_corpus(corpus: Json) -> Iterator[tuple[str, Name]]:
+def _names_of_corpus(corpus: CorpusEntry) -> Iterator[tuple[str, Name]]:
     name, folder = f"corpora/{corpus['name']}", paths.CORPUS.format(corpus=corpus["key"])
     if is_listed(corpus):
         yield name, Name(files_of(corpus, paths.SENTENCES), folder)

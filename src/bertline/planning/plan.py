@@ -14,7 +14,9 @@ from bertline.fingerprint import fingerprint
 from bertline.planning.entries import (
     ChoiceRecipe,
     CollectionRecipe,
+    CorpusEntry,
     DatasetEntry,
+    EvaluationSets,
     FinetuningRecipe,
     PhaseRecipe,
     PredictionRecipe,
@@ -32,16 +34,16 @@ class Plan:
     models: Path
     problems: list[str] = field(default_factory=list)  # missing inputs: only a dry run continues without
     warnings: list[str] = field(default_factory=list)  # missing inputs that a real run continues without, too
-    corpora: dict[str, Json] = field(default_factory=dict)
+    corpora: dict[str, CorpusEntry] = field(default_factory=dict)
     corpus_of_name: dict[str, str] = field(default_factory=dict)
-    evaluation: Json | None = None  # the sets to compare documents with, if a dataset requests it
+    evaluation: EvaluationSets | None = None  # the sets to compare documents with, if a dataset requests it
     datasets: dict[str, DatasetEntry] = field(default_factory=dict)
     phases: dict[str, PhaseRecipe] = field(default_factory=dict)
     checkpoints: dict[str, set[int]] = field(default_factory=dict)  # steps of phases that runs start from
     finetunings: dict[str, FinetuningRecipe] = field(default_factory=dict)
     kept: dict[str, ChoiceRecipe] = field(default_factory=dict)  # choices among the fine-tunings of a task and start
     predictions: dict[str, PredictionRecipe] = field(default_factory=dict)  # by the file to write
-    downloads: dict[str, Json] = field(default_factory=dict)  # evaluation data, by path
+    downloads: dict[str, Json] = field(default_factory=dict)  # files that the graph gets, by path: url, sha256, member
     fetched: dict[str, Json] = field(default_factory=dict)  # external weights that the graph gets, by folder
     collections: dict[str, CollectionRecipe] = field(default_factory=dict)  # of passages, tokenized
     runs: dict[str, RunEntry] = field(default_factory=dict)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.corpus.sources import parts_of
-from bertline.files import Json
 from bertline.planning.names import RUNS, Name, is_listed, names_of
 from bertline.planning.plan import Plan
 from bertline.results import paths
@@ -88,12 +87,11 @@ def _misses(plan: Plan, file: str, folder: Name | None) -> list[str] | None:
         return None if file in folder.files else difflib.get_close_matches(Path(file).name, known)
     kind, key = (*Path(file).parts, "", "", "")[1:3]
     if file.startswith("results/") and kind in FINGERPRINTED:
-        entries: dict[str, Json] = getattr(plan, kind)
-        if key not in entries:
+        if key not in getattr(plan, kind):
             return []
         last = Path(file).name
-        if kind == "corpora" and is_listed(entries[key]) and last != Path(paths.PUNKT).name:
-            parts = parts_of(entries[key])
+        if kind == "corpora" and is_listed(plan.corpora[key]) and last != Path(paths.PUNKT).name:
+            parts = parts_of(plan.corpora[key])
             if not any(last == part or last.startswith(f"{part}.") for part in parts):
                 return difflib.get_close_matches(last, [f"{part}{''.join(Path(last).suffixes)}" for part in parts])
     return None

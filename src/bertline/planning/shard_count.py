@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import Json
+from bertline.planning.entries import CorpusEntry
 
 MAX_SHARDS = 99999
 # Bytes of text in a byte of a file. English Wikipedia has 20 GB of text in 25 GB of bz2; compressed prose a third.
@@ -16,7 +17,7 @@ OF_COMPRESSED = 3.0
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".zip", ".7z", ".tgz", ".parquet")
 
 
-def number_of_shards(name: str, dataset: Json, corpora: list[Json]) -> int:
+def number_of_shards(name: str, dataset: Json, corpora: Sequence[CorpusEntry]) -> int:
     """Return the number of shards of about the size that a dataset asks for, estimated from the sizes of its files.
 
     Args:
@@ -36,7 +37,7 @@ def number_of_shards(name: str, dataset: Json, corpora: list[Json]) -> int:
     return count
 
 
-def _sizes(name: str, corpus: Json) -> Iterator[float]:
+def _sizes(name: str, corpus: CorpusEntry) -> Iterator[float]:
     """Yield about how many bytes of text each file of a corpus has."""
     if "paths" not in corpus["settings"]:
         raise BertlineError(
