@@ -15,6 +15,7 @@ from typing import Any
 STAGE_VERSIONS = {
     "extraction": 3,  # by bertline's own extractor
     "documents": 4,
+    "parts": 1,  # only of corpora of many files, in addition to "documents"
     "gopher_repetition": 1,  # only of corpora with this filter, in addition to "documents"
     "signatures": 3,
     "overlap": 3,

@@ -375,7 +375,8 @@ def test_fetched_weights_start_a_phase_and_predict_and_have_features() -> None:
     Path("texts.txt").write_text("a\n")
     ranked = dict.fromkeys(("collection", "queries", "candidates"), "texts.txt")
     Path("card").mkdir()
-    Path("card/dataset.json").write_text(json.dumps({"fingerprint": "d" * 16}))
+    card = {"fingerprint": "d" * 16, "sequence_lengths": {"128": {}}, "corpora": []}
+    Path("card/dataset.json").write_text(json.dumps(card))
     phase = {"sequence_length": 128, "global_batch_size": 8, "steps": 4, "learning_rate": 1e-3}
     config: dict[str, Any] = {
         "datasets": {"finished": {"path": "card"}},

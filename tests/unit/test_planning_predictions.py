@@ -120,7 +120,7 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
         ({"keep": "none"}, "predict.new.model: given results/runs/theirs/table/t, allowed are none yet, one of their"),
         ({"output": "results/runs/x.jsonl"}, "predict.new.output: results/runs/x.jsonl is a path of another result"),
         ({"output": "./results/runs/x.jsonl"}, "predict.new.output: results/runs/x.jsonl is a path of another result"),
-        ({"output": "a/../results/x.jsonl"}, "predict.new.output: a/../results/x.jsonl is a path of another result"),
+        ({"output": "a/../results/x.jsonl"}, "predict.new.output: results/x.jsonl is a path of another result"),
         ({"output": "x.pickle"}, "predict.new.output: given 'x.pickle'"),
         ({"output": "$(touch me).jsonl"}, "predict.new.output: given '$(touch me).jsonl'"),
         ({"kind": "features", "layers": []}, "features.new.layers: given []"),

@@ -29,6 +29,7 @@ def phase(tmp_path, monkeypatch):
     write_json(folder / paths.DURABLE, {"step": 20})
     for output in paths.PHASE_OUTPUTS:
         (folder / output).touch()
+    write_json(folder / paths.RECIPE, {})
     return folder
 
 

@@ -117,13 +117,19 @@ def test_only_what_a_finished_result_does_not_need_is_prunable(plan: Plan) -> No
         write(PHASE / f"checkpoints/step-{step:08d}/model.safetensors", "x" * step)
     write(PHASE / "checkpoints/durable.json", '{"step": 30}')
     shard = write(Path("results/datasets/a/shards/00000.txt.zst"), "text")
-    write(Path("results/datasets/b/shards/00000.txt.zst"), "text")
+    for other in ("unfinished", "of another configuration"):
+        write(Path("results/datasets", other, "shards/00000.txt.zst"), "text")
+    plan.datasets |= {"a": {"name": "a"}, "unfinished": {"name": "unfinished"}}
     assert prunable(plan) == []
     finish(PHASE)
-    write(Path("results/datasets/a/dataset.json"), "{}")
+    for finished in ("a", "of another configuration"):
+        write(Path("results/datasets", finished, "dataset.json"), "{}")
     found = {entry.path: entry.size for entry in prunable(plan)}
     older = {PHASE / f"checkpoints/step-{step:08d}": step for step in (10, 20)}
     assert found == {shard: 4, **older}
+    # The next phase takes the moments of the step that was published.
+    finish(PHASE, {"published_step": 20})
+    assert [entry.path.name for entry in prunable(plan)] == ["00000.txt.zst", "step-00000010"]
 
 
 def test_what_another_configuration_may_need_is_not_prunable(plan: Plan) -> None:
@@ -168,7 +174,10 @@ def test_results_of_other_configurations_are_distinguished(plan: Plan) -> None:
 
 
 MODEL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
-SETTINGS = {"sequence_length": 128, "global_batch_size": 8, "precision": "bf16", "packing": False}
+SETTINGS = {
+    **{"sequence_length": 128, "global_batch_size": 8, "precision": "bf16", "packing": False},
+    "batch_size_warmup": None,
+}
 MASKING = {"probability": 0.15, "max_predictions": 20}
 SIZE = Size(2, 4, 8, "gpu", None, memory_mb=64000, walltime=60, micro_batch_tokens=16384, additional_nodes=())
 SITE = Site("site.yaml", None, None, {}, None, {"default": SIZE}, {}, Gpu(peak_tflops=100.0, share=0.5))
@@ -182,6 +191,7 @@ def untrained(plan: Plan) -> Plan:
     plan.phases[KEY] = {"phase": "phase1", "model": MODEL, "dataset": "d", "settings": settings}
     plan.datasets["d"] = {
         "name": "books",
+        "corpora": ["c", "w"],
         "shards": ["00000", "00001"],
         "settings": {"tokenizer": {"train": "wordpiece", "vocab_size": 1000}},
     }
@@ -199,6 +209,7 @@ def write_speed(path: Path, *samples_per_second: float) -> None:
 def test_the_remaining_work_on_data_is_estimated_from_the_recorded_jobs(untrained: Plan) -> None:
     untrained.corpora["c"] = {"name": "shelf", "parts": {"part-00000": []}, "settings": {"source": "files"}}
     untrained.corpora["w"] = {"name": "wiki", "wiki": "enwiki", "settings": {"source": "wikimedia", "dump": "1"}}
+    untrained.corpora["unused"] = {"name": "unused", "parts": {"part-00000": []}, "settings": {"source": "files"}}
     shelf, wiki, data, _ = estimates(untrained)
     assert (shelf.jobs, shelf.core_hours) == (2, None)
     assert shelf.basis == "unknown: none of its read_part jobs is finished"
@@ -238,6 +249,10 @@ def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -
     assert estimates(untrained, SITE)[-1].node_hours == pytest.approx(known.node_hours)
     eight = replace(SITE, phases={"default": replace(SITE.phases["default"], gpus_per_node=8)})
     assert estimates(untrained, eight)[-1].node_hours == pytest.approx(known.node_hours / 2)
+    # Steps of a batch-size warm-up have fewer samples: here 2, 3, 4, 5, 6 and 7 of 8.
+    settings = {**untrained.phases[KEY]["settings"], "batch_size_warmup": {"from": 2, "steps": 6}}
+    untrained.phases[KEY] = {**untrained.phases[KEY], "settings": settings}
+    assert estimates(untrained)[-1].node_hours == pytest.approx((2 + 2 + 4 + 4 + 6 + 6 + 94 * 8) / 10 / 3600)
     # Another network says nothing about this one.
     write(Path("results/phases/before/recipe.json"), json.dumps({**recipe, "model": {"hidden_size": 64}}))
     assert estimates(untrained)[-1].node_hours is None

@@ -32,7 +32,7 @@ def prune(configfile: Sequence[str], *, settings: Settings = (), delete: bool = 
         print("\nNothing was deleted. `make prune DELETE=yes` deletes what is no longer needed.")
         return
     for entry in found:
-        if entry.path.is_dir():
+        if entry.path.is_dir() and not entry.path.is_symlink():
             shutil.rmtree(entry.path)
         else:
             entry.path.unlink(missing_ok=True)

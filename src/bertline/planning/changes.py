@@ -14,7 +14,7 @@ from bertline.results.records import record_in
 from bertline.settings.configuration import definition, strip_defaults
 
 ABSENT = "-"
-OTHERS = "evaluation data, another input file, or the version of a stage"
+OTHERS = "evaluation data, another input file, a phase of another run, or the version of a stage"
 
 
 def changes(plan: Plan) -> list[list[str]]:
@@ -29,6 +29,7 @@ def changes(plan: Plan) -> list[list[str]]:
             if then["fingerprint"] == now["fingerprint"]:
                 continue
             found = [
+                *_differences({"experiment": then.get("experiment")}, {"experiment": now["experiment"]}, ""),
                 *_differences(then["config"], now["config"], f"runs.{name}."),
                 *(_of_dataset(plan, then["dataset"], now["dataset"]) if then.get("dataset") and now["dataset"] else []),
             ]
@@ -42,6 +43,9 @@ def _of_dataset(plan: Plan, then: Json, now: Json) -> Iterator[list[str]]:
         return
     with one_line_damage(card):
         described = read_object(card)
+        lengths = [list(map(int, described["sequence_lengths"])), plan.config["sequence_lengths"]]
+        then_and_now = [{"sequence_lengths": sorted(of_dataset)} for of_dataset in lengths]
+        yield from _differences(then_and_now[0], then_and_now[1], "")
         yield from _differences(described.get("settings", {}), entry["settings"], f"datasets.{entry['name']}.")
         before = {corpus["name"]: corpus.get("settings", {}) for corpus in described["corpora"]}
     for corpus in (plan.corpora[key] for key in entry["corpora"]):

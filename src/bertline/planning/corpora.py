@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import shlex
 from collections.abc import Iterator
 from functools import cache
 from itertools import takewhile
@@ -21,8 +20,10 @@ from bertline.results import paths
 from bertline.settings.configuration import definition, strip_defaults
 
 BYTES_PER_PART = 100_000_000  # of text files read by one job
+LOCAL_FILES_PER_PART = 1000
 FILES_PER_PART = 100  # of those to download, whose sizes are not known
-CHARACTERS_PER_PART = 60_000  # of their paths
+# Earlier versions divided more files than this by the lengths of their paths.
+MANY_FILES = 250
 EXAMPLE_CONTACT = "you@university.edu"  # of config/config.yaml
 REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
 
@@ -58,6 +59,8 @@ def resolve_corpus(
         stages.append("extraction")
     if "gopher_repetition" in corpus["cleaning"]:
         stages.append("gopher_repetition")
+    if len(corpus.get("paths", [])) and len(semantic["paths"]) > MANY_FILES:
+        stages.append("parts")
     key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
     return {"name": name, "settings": corpus, **text, "key": f"{name}-{key[:8]}"}
 
@@ -302,19 +305,18 @@ def _named_files(problems: list[str], key: str, patterns: list[str]) -> dict[str
 
 
 def _group(files: dict[str, Path]) -> Iterator[list[str]]:
-    """Group files into parts of about BYTES_PER_PART with at most CHARACTERS_PER_PART of paths.
+    """Group files into parts of about BYTES_PER_PART with at most LOCAL_FILES_PER_PART files.
 
-    `/./` is put before each name; see `text_files.name_of`.
+    The location of a folder of texts alters no part. `/./` is put before each name; see `text_files.name_of`.
     """
     part: list[str] = []
-    size = length = 0
+    size = 0
     for name, path in files.items():
         marked = f"{path.as_posix().removesuffix(name) or './'}./{name}"
         part.append(marked)
         size += path.stat().st_size
-        length += len(shlex.quote(marked)) + 1
-        if size >= BYTES_PER_PART or length >= CHARACTERS_PER_PART:
+        if size >= BYTES_PER_PART or len(part) >= LOCAL_FILES_PER_PART:
             yield part
-            part, size, length = [], 0, 0
+            part, size = [], 0
     if part:
         yield part

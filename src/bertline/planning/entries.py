@@ -50,17 +50,19 @@ class DatasetEntry(TypedDict):
     """A dataset: one that the graph makes, or a finished one in a given folder.
 
     Attributes:
-        path, static_masks: of a finished one: its folder, and whether its samples are masked.
+        path, static_masks, lengths: of a finished one: its folder, whether its samples are masked, and the sequence
+            lengths that it has.
+        corpora: keys of the plan's `corpora`; of a finished one, their names.
         settings: of one that the graph makes, as the following.
-        corpora: keys of the plan's `corpora`.
         shards: names, with that of the held-out one.
     """
 
     name: str
     path: NotRequired[str]
     static_masks: NotRequired[bool]
-    settings: NotRequired[Json]
+    lengths: NotRequired[list[int]]
     corpora: NotRequired[list[str]]
+    settings: NotRequired[Json]
     shards: NotRequired[list[str]]
 
 

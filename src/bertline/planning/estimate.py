@@ -21,11 +21,13 @@ from bertline.encoding.tokenizer import load_tokenizer
 from bertline.files import Json, one_line_damage, read_object, write_json
 from bertline.fingerprint import fingerprint
 from bertline.planning.entries import CorpusEntry, DatasetEntry, PhaseRecipe
+from bertline.planning.models import shape_of
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
 from bertline.results import paths
 from bertline.results.journal import read_journal
 from bertline.settings.site import Site
+from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 
 # The settings of a phase that determine the time per sample, in addition to the network.
 SAME_SPEED = ("sequence_length", "precision", "packing")
@@ -46,17 +48,18 @@ class Estimate:
 
 
 def estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
-    """Return one entry for every corpus, dataset and phase of the plan that is not finished.
+    """Return one entry for every dataset and phase of the plan that is not finished, and for the datasets' corpora.
 
     Args:
         site: gives the number of processes per node, and the speed of a GPU. Without it a node has as many processes as
             in the records.
     """
-    found = [_corpus(key, corpus) for key, corpus in plan.corpora.items()]
-    for key, dataset in plan.datasets.items():
-        folder = Path(plan.dataset_folder(key))
-        if "path" not in dataset and not paths.is_finished(folder, paths.DATASET_OUTPUTS):
-            found.append(_dataset(key, dataset, folder, plan.config["sequence_lengths"]))
+    folders = {key: Path(plan.dataset_folder(key)) for key in plan.built_datasets}
+    missing = {key: folder for key, folder in folders.items() if not paths.is_finished(folder, paths.DATASET_OUTPUTS)}
+    read = {corpus for key in missing for corpus in plan.datasets[key]["corpora"]}
+    found = [_corpus(key, corpus) for key, corpus in plan.corpora.items() if key in read]
+    for key, folder in missing.items():
+        found.append(_dataset(key, plan.datasets[key], folder, plan.config["sequence_lengths"]))
     for key, phase in plan.phases.items():
         folder = Path(paths.PHASE.format(phase=key))
         if not paths.is_finished(folder, paths.PHASE_OUTPUTS):
@@ -179,7 +182,8 @@ def training_seconds(plan: Plan, key: str, site: Site | None = None) -> float | 
 
 def _samples_left(phase: PhaseRecipe, folder: Path) -> int:
     settings = phase["settings"]
-    return int((settings["steps"] - paths.durable_step(folder)) * settings["global_batch_size"])
+    warmup = batch_size_warmup_of(settings)
+    return warmup.position_at(settings["steps"]) - warmup.position_at(paths.durable_step(folder))
 
 
 def _seconds_besides_training(alike: list[tuple[Path, Json]]) -> float:
@@ -208,7 +212,7 @@ def _recipe_of(folder: Path) -> Json:
 def _is_alike(path: Path, recipe: Json, phase: PhaseRecipe) -> bool:
     with one_line_damage(path):
         same_settings = all(recipe["settings"][name] == phase["settings"][name] for name in SAME_SPEED)
-        return same_settings and all(recipe["model"].get(name) == value for name, value in phase["model"].items())
+        return same_settings and shape_of(recipe["model"]) == shape_of(phase["model"])
 
 
 def _own_speed(folder: Path, settings: Json) -> _Speed | None:

@@ -11,13 +11,16 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.files import Json, read_json
+from bertline.modeling.network_config import LIMITS
 from bertline.settings.configuration import definition, strip_defaults, validate
 
 # Defaults of the keys needed here, which a model may omit; tests compare them with the networks' classes.
+_BASE = {"hidden_size": 768, "num_attention_heads": 12}
+_BERT = {**_BASE, "num_hidden_layers": 12, "intermediate_size": 3072, "max_position_embeddings": 512}
 PUBLISHED = {
-    "bert": {"hidden_size": 768, "num_attention_heads": 12, "max_position_embeddings": 512},
-    "modern": {"hidden_size": 768, "num_attention_heads": 12, "max_position_embeddings": 8192},
-    "roberta": {"hidden_size": 768, "num_attention_heads": 12, "max_position_embeddings": 512},
+    "bert": _BERT,
+    "modern": {**_BASE, "num_hidden_layers": 22, "intermediate_size": 1152, "max_position_embeddings": 8192},
+    "roberta": _BERT,
 }
 
 
@@ -42,10 +45,18 @@ def resolve_model(schema: Json, models: Path, where: str, model: str | Json) -> 
         validate(described, {"$defs": schema["$defs"], "$ref": "#/$defs/network"}, what=where)
     else:
         where, described = f"{where}.model", model
+    for key, (smallest, largest) in LIMITS.items():
+        if key in described and not smallest <= described[key] <= largest:
+            raise BertlineError(f"{where}.{key}: given {described[key]}, allowed are {smallest} to {largest}")
     size, heads = _key(described, "hidden_size"), _key(described, "num_attention_heads")
     if size % heads:
         raise BertlineError(
             f"{where}: hidden_size {size} is not a multiple of num_attention_heads {heads}; change one of them"
+        )
+    if described.get("architecture") == "modern" and size // heads % 2:
+        raise BertlineError(
+            f"{where}: hidden_size {size} divided by num_attention_heads {heads} is odd, and rotary positions turn "
+            "pairs; change one of them"
         )
     return strip_defaults(described, definition(schema, "model"), schema)
 
@@ -73,6 +84,12 @@ def check_length(model: Mapping[str, Any], length: int, where: str) -> None:
             f"{where}: given {length}, allowed is at most the model's max_position_embeddings, {most}; raise that or "
             "lower this"
         )
+
+
+def shape_of(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what determines the shapes of a network's layers: `architecture`, sizes and numbers."""
+    architecture = model.get("architecture", "bert")
+    return {"architecture": architecture, **{key: _key(model, key) for key in PUBLISHED[architecture]}}
 
 
 def _key(model: Mapping[str, Any], key: str) -> int:

@@ -7,7 +7,7 @@ from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.entries import DatasetEntry, PhaseRecipe
 from bertline.planning.external_weights import external_weights, without_directory
-from bertline.planning.models import check_length
+from bertline.planning.models import check_length, shape_of
 from bertline.planning.plan import Plan
 from bertline.settings.configuration import check_allowed, definition, strip_defaults
 from bertline.training.recipe import check_together, check_used
@@ -35,6 +35,7 @@ def add_phase(
         key = f"{where.removeprefix('configuration: ')}.phases.{phase}.initial_weights"
         key, source = (f"{key}.directory", given["directory"]) if "directory" in given else (key, given)
         initial = external_weights(plan, key, source)
+    _check_initial(plan, f"{where}.phases.{phase}", model, dataset, settings, initial)
     semantic.pop("initial_weights", None)
     if initial is None or "directory" in initial:  # only a phase has something to carry over
         semantic.pop("carry_over", None)
@@ -107,9 +108,28 @@ def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> st
     return other["phases"][given["phase"]]
 
 
+def _check_initial(plan: Plan, where: str, model: Json, dataset: str, settings: Json, initial: Json | None) -> None:
+    """Raise BertlineError for another phase whose weights, or whose optimizer's moments, this one cannot take."""
+    if initial is None or "phase" not in initial:
+        return
+    earlier = plan.phases[initial["phase"]]
+    theirs, ours = earlier["settings"]["optimizer"], settings["optimizer"]
+    if settings["carry_over"] != "weights" and theirs != ours:
+        raise BertlineError(
+            f"{where}.carry_over: given {settings['carry_over']}, but the optimizer is {ours}, and that of the phase "
+            f"before, {theirs}, has other moments; set carry_over: weights"
+        )
+    if shape_of(earlier["model"]) != shape_of(model):
+        raise BertlineError(
+            f"{where}.initial_weights: the phase has the network {shape_of(earlier['model'])}, and this run "
+            f"{shape_of(model)}; start from weights of the same network"
+        )
+
+
 def _check_phase(plan: Plan, where: str, model: Json, settings: Json, chosen: Json, dataset: DatasetEntry) -> None:
-    encoded = plan.config["sequence_lengths"]
-    check_allowed(f"{where}.sequence_length", settings["sequence_length"], encoded, "sequence_lengths")
+    encoded = dataset["lengths"] if "lengths" in dataset else plan.config["sequence_lengths"]
+    of_what = "the lengths of the finished dataset" if "lengths" in dataset else "sequence_lengths"
+    check_allowed(f"{where}.sequence_length", settings["sequence_length"], encoded, of_what)
     check_length(model, settings["sequence_length"], f"{where}.sequence_length")
     check_used(chosen, settings, definition(plan.schema, "phase"), where)
     if dataset.get("static_masks") and "masking" in chosen:
@@ -121,11 +141,10 @@ def _check_phase(plan: Plan, where: str, model: Json, settings: Json, chosen: Js
 
 
 def _check_corpus_weights(plan: Plan, where: str, dataset: str, settings: Json) -> None:
-    corpora = plan.datasets[dataset].get("settings", {}).get("corpora")
-    if corpora is None:  # a finished dataset: checked against its card when training begins
-        return
+    entry = plan.datasets[dataset]
+    corpora = entry["settings"]["corpora"] if "settings" in entry else entry["corpora"]
     weights = settings["corpus_weights"]
     for corpus in weights:
         check_allowed(where, corpus, corpora, "the dataset's corpora")
-    if all(weights.get(corpus, 1) in (0, {"tokens": 0}) for corpus in corpora):
+    if corpora and all(weights.get(corpus, 1) in (0, {"tokens": 0}) for corpus in corpora):
         raise BertlineError(f"{where}: given 0 for every corpus, which leaves nothing to train on; raise one of them")

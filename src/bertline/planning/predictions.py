@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from pathlib import Path
 
 from bertline.console import BertlineError
@@ -29,13 +30,15 @@ def add_predictions(plan: Plan) -> None:
         for name, given in plan.config[kind].items():
             key, problems = f"{kind}.{name}", list[str]()
             ranked = {part: given[part] for part in RANKED if part in given}
-            output = given["output"] or (paths.RANKING if ranked else default).format(name=name)
+            output = os.path.relpath(given["output"] or (paths.RANKING if ranked else default).format(name=name))
             _check_output(plan, f"{key}.output", Path(output), Path(default).parent)
             model = _model(plan, f"{key}.model", given["model"], problems)
             if ranked:
                 files = [file for part in ranked for file in expand(problems, f"{key}.{part}", [given[part]])]
             else:
                 files = expand(problems, f"{key}.inputs", given["inputs"])
+            if output in map(os.path.relpath, files):
+                raise BertlineError(f"configuration: {key}.output: {output} is also an input; choose another file")
             options = {
                 part: value for part, value in given.items() if part not in ("model", "inputs", "output", *RANKED)
             }

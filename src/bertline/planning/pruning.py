@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bertline.files import read_object
 from bertline.planning.plan import Plan
 from bertline.results import paths
 from bertline.results.kept import decided_by_any, kept_by_any, model_of, read_choice
@@ -27,19 +28,21 @@ class Prunable:
 def prunable(plan: Plan) -> list[Prunable]:
     """Return the files of finished datasets, phases and fine-tunings that are no longer needed, ordered by path.
 
-    The newest checkpoint of a phase is kept: the next phase takes the optimizer's moments from it. An unfinished phase
-    keeps everything, and so do the fine-tunings among which the plan still has to choose. What only another
-    configuration has may start from any checkpoint, and may still have to choose: all of that is kept, too.
+    The newest checkpoint of a phase is kept, and that of the step that it published: the next phase takes the
+    optimizer's moments from it. An unfinished phase keeps everything, and so do the fine-tunings among which the plan
+    still has to choose. What only another configuration has may start from any checkpoint, and may still have to
+    choose: all of that is kept, too.
     """
     found = []
-    for dataset in paths.finished_folders(paths.DATASET, paths.DATASET_OUTPUTS):
+    datasets = paths.finished_folders(paths.DATASET, paths.DATASET_OUTPUTS)
+    for dataset in (folder for folder in datasets if folder.name in plan.datasets):
         # If a changed tokenizer needs them, they are rewritten from the sentences in minutes.
         found += _entries("text of encoded shards", dataset.glob(paths.SHARD.format(shard="*")))
     phases = paths.finished_folders(paths.PHASE, paths.PHASE_OUTPUTS)
     for phase in (folder for folder in phases if folder.name in plan.phases):
         checkpoints, newest = paths.checkpoints_in(phase / paths.CHECKPOINTS), paths.durable_step(phase)
         if newest in checkpoints and not (phase / paths.LOCK).exists():
-            wanted = plan.checkpoints.get(phase.name, ())
+            wanted = {*plan.checkpoints.get(phase.name, ()), read_object(phase / paths.RECIPE).get("published_step")}
             older = (path for step, path in checkpoints.items() if step < newest and step not in wanted)
             found += _entries("older checkpoints of finished phases", older)
             found += _entries("traces of the profiler", phase.glob(paths.PROFILE))

@@ -9,7 +9,7 @@ from typing import cast
 
 from bertline.console import BertlineError
 from bertline.corpus.sampling import groups_of
-from bertline.files import CHECKOUT, SCHEMA, Json, read_json
+from bertline.files import CHECKOUT, SCHEMA, Json, one_line_damage, read_object
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, expand, resolve_corpus
 from bertline.planning.entries import RunEntry
@@ -67,11 +67,11 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
     for name in _in_order_of_dependence(filled["runs"]):
         _add_run(plan, name, filled["runs"][name], named_datasets)
     plan.warnings += plan.skipped.values()
-    add_predictions(plan)
     # Documents that contain a task's text are dropped: without the task's files the dataset would be another one.
     if "drop" in overlaps or (plan.evaluation and not plan.evaluation["sets"]):
         plan.problems += plan.warnings
         plan.warnings = []
+    add_predictions(plan)
     return plan
 
 
@@ -80,11 +80,16 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         card = Path(dataset["path"], paths.CARD)
         if not card.exists():
             raise BertlineError(f"configuration: datasets.{name}.path: {card} does not exist; name a finished dataset")
-        content = read_json(card)
-        if not isinstance(content, dict) or "fingerprint" not in content:
-            raise BertlineError(f"configuration: datasets.{name}.path: {card} has no 'fingerprint'; encode it again")
-        key = content["fingerprint"]
-        plan.datasets[key] = {"name": name, "path": dataset["path"], "static_masks": content.get("static_masks", False)}
+        content = read_object(card, "fingerprint", "sequence_lengths", "corpora")
+        with one_line_damage(card):
+            key = str(content["fingerprint"])
+            plan.datasets[key] = {
+                "name": name,
+                "path": dataset["path"],
+                "static_masks": bool(content.get("static_masks", False)),
+                "lengths": [int(length) for length in content["sequence_lengths"]],
+                "corpora": [str(corpus["name"]) for corpus in content["corpora"]],
+            }
         return key
     for corpus in dataset["corpora"]:
         check_allowed(f"configuration: datasets.{name}.corpora", corpus, plan.corpus_of_name, "the names under corpora")

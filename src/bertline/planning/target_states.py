@@ -35,7 +35,7 @@ def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
         below = {
             name for name in names if not tasks.isdisjoint(map(str, Path(name).parents)) and Path(name).name != "model"
         }
-        without = {name for name in names if "/random-weights/" in name or Path(name).name in SKIPPED}
+        without = {name for name in names if "/random-weights/" in name or _is_skipped(Path(name).parts[3:])}
         shown = [name for name in names if name not in below | without]
         return [(name, _state(plan, name, names[name])) for name in shown]
     folder = f"{RUNS}/{under.strip('/').removeprefix(f'{RUNS}/')}"
@@ -52,8 +52,15 @@ def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
         rows += [
             (f"{name}@step-{step}", "kept")
             for step in paths.checkpoints_in(Path(names[name].target or name, paths.CHECKPOINTS))
+            if Path(names[name].target or name).name in plan.phases
         ]
     return rows
+
+
+def _is_skipped(inside: tuple[str, ...]) -> bool:
+    """Return whether a name, by its parts below that of its run, is not listed."""
+    is_corpus = len(inside) == 2 and inside[0] == "corpora"
+    return inside[-1:] != () and inside[-1] in SKIPPED and not is_corpus
 
 
 def _state(plan: Plan, path: str, name: Name) -> str:
