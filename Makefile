@@ -53,7 +53,8 @@ $(foreach name,$(DATA),$(eval override $(name) := $$(subst ^begin^,,$$(subst ^be
 export $(DATA)
 SETTINGS = $(if $(SET),--set "$$SET")
 # --config on a command line replaces that of a profile, which names the site file.
-SNAKEMAKE_SETTINGS = $(if $(SET),--config "set=$$SET" $(if $(filter-out %/local,$(PROFILE)),"site=$$SITE"))
+OF_SITE = $(if $(filter-out %/local %/local/,$(PROFILE)),$(if $(SET)$(filter SITE,$(GIVEN)),"site=$$SITE"))
+SNAKEMAKE_SETTINGS = $(if $(SET)$(OF_SITE),--config $(if $(SET),"set=$$SET") $(OF_SITE))
 # Of the configuration files $(1).
 define show_plan
 @set -f; python workflow/scripts/show_plan.py --configfile $(1) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")

@@ -363,9 +363,10 @@ def test_the_state_of_a_job_is_that_of_its_conditions(kubectl, capsys, condition
     assert (kubernetes.ENDED / "it").exists() == (expected != "running")
 
 
-def test_a_job_counts_as_running_while_kubernetes_does_not_answer(kubectl):
+def test_a_job_counts_as_running_while_kubernetes_does_not_answer(kubectl, capsys):
     (kubectl / "refuses").write_text("")
     assert kubernetes.job_status("it") == "running"
+    assert capsys.readouterr().err.endswith("; asking again\n")
 
 
 @pytest.mark.parametrize("rule", ["encode_shard", "Ein_sehr_langer_Name_einer_Regel_der_kein_Ende_nimmt", "_x"])

@@ -27,3 +27,25 @@ def test_a_running_snakemake_is_named_and_one_that_was_killed_is_unlocked(
             unlock(["small.yaml"])
         running.kill()
     assert explain_lock().endswith("or clear the lock of the second by `make unlock`")
+
+
+def test_the_lock_of_another_user_whose_processes_are_hidden_is_not_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lock = Path(".snakemake/locks/0.output.lock")
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    monkeypatch.setattr("os.getuid", lambda: lock.stat().st_uid + 1)
+    with pytest.raises(
+        BertlineError, match=rf"^{lock.owner()} has locked this folder, whose processes you may not see"
+    ):
+        unlock(["small.yaml"])
+    assert explain_lock().startswith(f"{lock.owner()} has locked this folder")
+
+
+def test_a_configuration_that_is_absent_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        unlock(["absent.yaml"])
+    assert caught.value.code != 0

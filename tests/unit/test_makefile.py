@@ -151,6 +151,20 @@ def test_several_configuration_files_are_one_variable(checkout: Path) -> None:
     assert arguments[-2:] == ["--config", "set=a.b=1 c=2"]
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["PROFILE=profiles/slurm", "SITE=other.yaml"], ["--config", "site=other.yaml"]),
+        (["PROFILE=profiles/slurm", "SET=a.b=1"], ["--config", "set=a.b=1", "site=site.yaml"]),
+        (["PROFILE=profiles/local/", "SET=a.b=1"], ["--config", "set=a.b=1"]),
+        (["PROFILE=profiles/slurm"], ["--dry-run"]),
+    ],
+)
+def test_the_plan_is_of_the_site_that_is_named(checkout: Path, given: list[str], expected: list[str]) -> None:
+    _, (_, arguments, _) = calls_of(checkout, "plan", *given)
+    assert arguments[-len(expected) :] == expected
+
+
 def test_a_folder_in_your_home_may_begin_with_a_tilde(checkout: Path) -> None:
     """Which zsh passes on unchanged."""
     _, (_, arguments, _) = calls_of(checkout, "plan", "CONFIG=~/my.yaml b~/c")

@@ -328,6 +328,16 @@ def test_an_artifact_store_without_space_is_one_line_and_the_points_are_sent(rec
     ]
 
 
+def test_an_artifact_store_without_its_library_is_one_line_and_the_points_are_sent(record: Path) -> None:
+    MlflowClient(uri()).create_experiment("bertline", artifact_location="s3://localhost/nobody")
+    with pytest.raises(
+        BertlineError, match=r"^MLflow at \S+ has all points, but its artifact store did not take"
+    ) as caught:
+        track([record], uri())
+    assert "\n" not in str(caught.value)
+    assert curves(runs()["phase1"]) == journal("results/phases/phase1/metrics.jsonl")
+
+
 def test_an_artifact_store_that_cannot_be_written_is_one_line_and_other_runs_continue(record: Path) -> None:
     other = another_recipe(record, "other")
     Path("mlartifacts").write_text("a file where a folder is wanted")

@@ -64,6 +64,14 @@ def test_what_was_chosen_stays_chosen_while_the_journal_grows(length: int) -> No
         assert chosen(whole)[: len(before)] == before
 
 
+@pytest.mark.parametrize("steps", [45_000, 50_000, 112_590])
+def test_what_was_chosen_before_a_training_is_finished_stays_chosen(steps: int) -> None:
+    """Its journal is complete for a while before its recipe is."""
+    journal = [line(step) for step in range(10, steps + 1, 10)]
+    before = chosen(phase(journal, steps=steps))
+    assert chosen(phase(journal, steps=steps, finished=True)) == before
+
+
 @pytest.mark.parametrize(("steps", "every"), [(1000, 1), (POINTS, 1), (7038, 10), (200_000, 100)])
 def test_a_journal_with_few_points_is_sent_whole(steps: int, every: int) -> None:
     journal = [line(step) for step in range(every, steps + 1, every)]

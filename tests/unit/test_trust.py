@@ -77,11 +77,17 @@ def test_other_users_cannot_read_the_script_of_a_job(tmp_path: Path, monkeypatch
     monkeypatch.setattr(jobs, "scheduler_here", lambda: replace(PBS, submit=submit))
     jobscript = tmp_path / "snakejob.sh"
     jobscript.write_text(f"#!/bin/sh\n# properties = {json.dumps(PHASE)}\ntrue\n")
+    # Of a job that had this number before the scheduler was installed anew.
+    ended = PBS.ended / "7.server"
+    ended.parent.mkdir(parents=True)
+    ended.write_text("0\n")
+    os.utime(ended, (0, 0))
     previous = os.umask(0o022)
     try:
         jobs.submit_job(jobscript)
     finally:
         os.umask(previous)
+    assert not ended.exists()
     (script,) = submitted
     assert "secret" in script.read_text()
     assert stat.S_IMODE(script.stat().st_mode) == 0o700

@@ -148,9 +148,13 @@ def sized(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> str:
     shutil.copytree(sample, folder / "resources/sample")
     config = copy.deepcopy(SMALL_CONFIG)
     config["runs"]["first"]["phases"] = {name: {**PHASE, "sequence_length": 128} for name in PHASES}
+    (folder / "texts.txt").write_text("A text.\n")
+    config["features"] = {"hidden": {"model": "results/runs/first/export", "inputs": ["texts.txt"]}}
     (folder / "small.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-    (folder / "site.yaml").write_text(yaml.safe_dump({**SITE, "phases": SIZES}))
-    return run_snakemake(folder, "--profile", "profiles/slurm", "--configfile", "small.yaml", "--dry-run").stdout
+    finetunings = {"default": {"gpus_per_node": 0}, "glue/cola": {"memory_mb": 9000}}
+    (folder / "site.yaml").write_text(yaml.safe_dump({**SITE, "phases": SIZES, "finetunings": finetunings}))
+    arguments = ("--configfile", "small.yaml", "--dry-run", "features", "all")
+    return run_snakemake(folder, "--profile", "profiles/slurm", *arguments).stdout
 
 
 def job_of(output: str, phase: str) -> str:
@@ -160,8 +164,14 @@ def job_of(output: str, phase: str) -> str:
 
 
 def test_a_size_for_a_phase_that_no_run_has_is_reported(sized: str) -> None:
-    told = [line for line in sized.splitlines() if "no run here has a phase" in line]
-    assert told == ["site.yaml: phases.absent: no run here has a phase of this name"]
+    told = [line for line in sized.splitlines() if "no run here has" in line]
+    assert told[0] == "site.yaml: phases.absent: no run here has a phase of this name"
+    assert told[1].startswith("site.yaml: finetunings.glue/cola: no run here has this task; the tasks are cola")
+
+
+def test_predictions_have_a_gpu_only_where_fine_tunings_have_one(sized: str) -> None:
+    (job,) = (part for part in sized.split("rule ") if part.startswith("predict_files"))
+    assert "gres" not in job
 
 
 def test_a_phase_on_two_nodes_is_one_slurm_task_a_rank(sized: str) -> None:

@@ -105,6 +105,12 @@ if SITE and workflow.is_main_process:
             f"{SITE.path}: phases.{name}: no run here has a phase of this name",
             file=sys.stderr,
         )
+    known = {finetuning["task"] for finetuning in plan.finetunings.values()}
+    for name in sorted(SITE.finetunings.keys() - {"default", *known}):
+        print(
+            f"{SITE.path}: finetunings.{name}: no run here has this task; the tasks are {', '.join(sorted(known))}",
+            file=sys.stderr,
+        )
 
 
 if DISPLAY:

@@ -171,5 +171,7 @@ if SITE:
         # Otherwise the executor takes Slurm's tasks for tasks per GPU.
         "tasks_per_gpu": 0,
     }
-    PREDICTION_JOB = {**GPU_JOB, "gres": "gpu:1"}
+    # On a site whose fine-tunings have no GPU, predictions have none.
+    HAS_GPU = SITE.finetunings["default"].gpus_per_node > 0
+    PREDICTION_JOB = {**GPU_JOB, "gres": "gpu:1"} if HAS_GPU else GPU_JOB
     FINETUNING_JOB = {"one_after_the_other": 1}

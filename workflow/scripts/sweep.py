@@ -12,7 +12,6 @@ example:
 import logging
 import math
 import os
-import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from bertline.cluster.launcher import split_options
 from bertline.command_line import Settings, run_command
 from bertline.console import BertlineError
 from bertline.files import Json
@@ -66,7 +66,7 @@ def sweep(
     name = name or name_of_only_run(plan)
     recipe, tried = recipe_of(plan, name), sizes(first, last)
     numbers = numbers_of(processes) if processes else [max(1, len(machine.gpus))]
-    more = options_of(options)
+    more = split_options(options)
     if threads is not None and threads < 1:
         raise BertlineError(f"--threads {threads}: give 1 or more")
     if not 0 < seconds < math.inf:
@@ -110,13 +110,6 @@ def sweep(
     write_sweep(folder, {**described, **times, "micro_batches": rows, "scaling": scaling})
     print(f"\nTables and figures: {folder}")
     track_sweep(folder, uri or default_tracking_uri())
-
-
-def options_of(options: str) -> list[str]:
-    try:
-        return shlex.split(options)
-    except ValueError as error:
-        raise BertlineError(f"--options {options}: {error}; close each quotation mark") from None
 
 
 def numbers_of(processes: str) -> list[int]:

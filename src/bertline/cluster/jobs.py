@@ -69,11 +69,15 @@ def submit_job(jobscript: Path) -> str:
     command = scheduler.submit(job)
     # HF_ENDPOINT is an address, which may contain a password: only for this user.
     write_text(job.script, job_script(scheduler, jobscript.read_text(), job.minutes), mode=0o700)
+    before = Path(job.script).stat().st_mtime  # by the clock of the file system
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     number = scheduler.number.search(done.stdout)
     if done.returncode or number is None:
         output = " ".join((done.stderr or done.stdout).split())
         raise BertlineError(f"{command[0]} refused the job {job.name}: {output}; see site.yaml")
+    ended = scheduler.ended / number[1]
+    if ended.exists() and ended.stat().st_mtime < before:  # of an earlier job: numbers begin again
+        ended.unlink()
     with Path(os.environ["SNAKEMAKE_CLUSTER_SIDECAR_VARS"]).open("a") as submitted:
         submitted.write(f"{number[1]}\n")
     return number[1]

@@ -144,8 +144,9 @@ def job_status(name: str) -> str:
     """Return "running" (also for a waiting job), "success" or "failed" for the Job of this name."""
     try:
         output = _kubectl("get", "job", name, "--ignore-not-found", "--output=json").strip()
-    except BertlineError:
-        return "running"  # Kubernetes does not answer
+    except BertlineError as error:  # Kubernetes does not answer
+        print(f"{error}; asking again", file=sys.stderr)
+        return "running"
     conditions = json.loads(output).get("status", {}).get("conditions", []) if output else None
     if conditions is None:
         print(f"job {name} was deleted", file=sys.stderr)

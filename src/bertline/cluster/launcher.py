@@ -104,11 +104,19 @@ def launch(
         stop_after = left - min(minutes_to_save, MAX_SHARE_TO_SAVE * left)
         deadline = ["--stop-after-minutes", f"{stop_after:.3f}"]
     starter = [sys.executable, str(Path(sys.argv[0]).absolute().with_name(STARTER))]
-    program = Program([*script, *deadline, *shlex.split(options)], starter, port, bind)
+    program = Program([*script, *deadline, *split_options(options)], starter, port, bind)
     status = _run_on_hosts(program, listed, by) if listed else _run_in_job(program, kinds, threads)
     if status == STOPPED and job is not None:
         slurm.requeue_own_job()
     sys.exit(status)
+
+
+def split_options(options: str) -> list[str]:
+    """Return the options in one shell word. Raises BertlineError for an open quotation mark."""
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise BertlineError(f"--options {options}: {error}; close each quotation mark") from None
 
 
 def _run_in_job(program: Program, kinds: list[NodeKind], threads: int) -> int:

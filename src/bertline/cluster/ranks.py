@@ -177,6 +177,8 @@ def _tasks(program: Program, kind: NodeKind, threads: int) -> list[str]:
         # Ranks that were signalled to stop end one after another, so the first must not end the others.
         "--kill-on-bad-exit=0",
         f"--wait={GRACE_SECONDS:.0f}",
+        # Each rank is bound by its number among those of the node: not within cores that Slurm chose for it.
+        *(["--cpu-bind=none"] if program.bind != "none" else []),
         *program.starter,
         f"--port={program.port}",
         "--within-srun",

@@ -5,13 +5,18 @@ from __future__ import annotations
 import functools
 import getpass
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 
+import tenacity
+
 # Fields of squeue's output. With a width, because --Format truncates at 20 characters by default.
 FIELDS = ("JobID", "State", "TimeLeft", "RestartCnt", "WorkDir", "Comment")
 WIDTH = 400
+PATIENCE = 120.0  # seconds in which a busy controller is asked again, PAUSE seconds after each time
+PAUSE = 2.0
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,9 @@ class Job:
 def output_of(*command: str) -> str | None:
     """Return the output of one of Slurm's commands; None if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, errors="surrogateescape", timeout=60, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout
@@ -37,23 +44,45 @@ def output_of(*command: str) -> str | None:
 
 def read_queue(*options: str) -> list[Job]:
     """Return the jobs that squeue lists with `options`; none without Slurm or such a job."""
+    return _jobs_in(_queue(*options) or "")
+
+
+def _queue(*options: str) -> str | None:
+    """Return what squeue prints; None if it does not answer."""
     fields = ",".join(f"{field}:{WIDTH}" for field in FIELDS)
-    listed = output_of("squeue", "--noheader", f"--Format={fields}", *options) or ""
+    return output_of("squeue", "--noheader", f"--Format={fields}", *options)
+
+
+def _jobs_in(listed: str) -> list[Job]:
     jobs = []
     for line in listed.splitlines():
+        columns = line.encode(errors="surrogateescape")  # squeue pads to a number of bytes
         number, state, left, restarts, folder, comment = (
-            line[WIDTH * i : WIDTH * (i + 1)].strip() for i in range(len(FIELDS))
+            columns[WIDTH * i : WIDTH * (i + 1)].decode(errors="replace").strip() for i in range(len(FIELDS))
         )
         jobs.append(Job(number, state, parse_minutes(left), int(restarts or 0), folder, comment))
     return jobs
 
 
 def own_job() -> Job | None:
-    """Return this process's job; None outside a Slurm job."""
+    """Return this process's job; None outside a Slurm job, or if Slurm does not answer for PATIENCE seconds.
+
+    Without it, a training has no time to save before its walltime ends.
+    """
     number = os.environ.get("SLURM_JOB_ID")
-    jobs = read_queue(f"--jobs={number}") if number else []
+    if number is None or shutil.which("squeue") is None:
+        return None
+    asking = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda listed: listed is None),
+        wait=tenacity.wait_fixed(PAUSE),
+        stop=tenacity.stop_after_delay(PATIENCE),
+        retry_error_callback=lambda state: None,
+    )
+    listed = asking(_queue, f"--jobs={number}")
+    if listed is None:
+        print(f"squeue does not answer: job {number} cannot save before its walltime ends", file=sys.stderr, flush=True)
     # A job on nodes of several kinds has a line for each kind.
-    return next((job for job in jobs if job.number == number), None)
+    return next((job for job in _jobs_in(listed or "") if job.number == number), None)
 
 
 def requeue_own_job() -> None:

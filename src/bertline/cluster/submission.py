@@ -112,7 +112,8 @@ def _job_in_queue(arguments: Sequence[str]) -> str | None:
     if listed is None:
         raise _NoAnswer("squeue: no answer of the controller")
     numbers = (line.strip().partition(" ") for line in listed.splitlines())
-    return next((number for number, _, comment in numbers if comment == given.comment), None)
+    # A job on nodes of several kinds is listed as 123+0, 123+1.
+    return next((number.partition("+")[0] for number, _, comment in numbers if comment == given.comment), None)
 
 
 def _announce(state: tenacity.RetryCallState) -> None:

@@ -4,32 +4,54 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import psutil
 
 from bertline.console import BertlineError
 
+LOCKS = Path(".snakemake/locks")
+
 
 def unlock(configfile: Sequence[str]) -> None:
-    """Clear the lock of this folder. Raises BertlineError if a snakemake runs here.
+    """Clear the lock of this folder, and exit.
+
+    Raises BertlineError if a snakemake runs here, or if another user locked it.
 
     Args:
         configfile: paths of the configuration.
     """
     if (running := _running_snakemake()) is not None:
         raise BertlineError(f"snakemake runs here as process {running}; stop it first, or let it finish")
-    subprocess.run(["snakemake", "--unlock", "--configfile", *configfile], check=True)  # noqa: S603, S607
+    if (owner := _other_owner()) is not None:
+        raise BertlineError(
+            f"{owner} has locked this folder, whose processes you may not see; ask them whether their snakemake still "
+            "runs, and to run `make unlock`"
+        )
+    done = subprocess.run(["snakemake", "--unlock", "--configfile", *configfile], check=False)  # noqa: S603, S607
+    sys.exit(done.returncode)
 
 
 def explain_lock() -> str:
     """Return the error message for a locked folder."""
     if (running := _running_snakemake()) is not None:
         return f"snakemake already runs in this folder, as process {running}; wait for it, or stop it first"
+    if (owner := _other_owner()) is not None:
+        return f"{owner} has locked this folder; wait until their snakemake ends, or use a folder of your own"
     return (
         "a snakemake on another machine has locked this folder, or one that was killed; wait for the first, or clear "
         "the lock of the second by `make unlock`"
     )
+
+
+def _other_owner() -> str | None:
+    """Return the name of another user who locked this folder."""
+    for lock in LOCKS.glob("*.lock"):
+        if os.getuid() not in (0, lock.stat().st_uid):  # root sees all processes
+            return lock.owner()
+    return None
 
 
 def _running_snakemake() -> int | None:

@@ -59,15 +59,13 @@ def send_artifacts(
 
     A line for each artifact that the store did not accept is added to `refused`.
     """
-    from mlflow.exceptions import MlflowException
-
     stored = {}
     for path, folder in entry.artifacts:
         name, digest = f"{folder}/{path.name}".lstrip("/"), digest_of_file(path)[:16]
         try:
             if before.get(name) != digest:
                 client.log_artifact(run_id, str(path), folder or None)
-        except (OSError, MlflowException) as error:  # the exceptions of requests are OSErrors
+        except Exception as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             refused.append(f"{name} of {entry.name} ({reason[:200]})")
         else:

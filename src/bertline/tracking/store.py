@@ -284,8 +284,8 @@ def one_line_errors(tracking_uri: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        refused_to_write = isinstance(error, OSError) and error.errno in _REFUSALS
-        if not refused_to_write and not type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "requests.")):
+        is_one = isinstance(error, ImportError) or (isinstance(error, OSError) and error.errno in _REFUSALS)
+        if not is_one and not type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "requests.")):
             raise
         raise BertlineError(_explain(error, tracking_uri)) from error
 

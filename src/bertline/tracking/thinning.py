@@ -19,19 +19,18 @@ def thin(training: Training) -> Iterator[dict[str, float]]:
     """Yield for each line of a training's journal the metrics to send.
 
     A phase's steps are divided into 2,000 equal intervals, and the first point of each metric in each interval is
-    chosen; so are the last line of a finished training and every evaluation. The choice at a line depends only on the
+    chosen; so are the line of the last step and every evaluation. The choice at a line depends only on the
     recipe and the lines before it, so what was sent stays chosen while the journal grows. All points of a fine-tuning
     are chosen.
     """
     steps = training.recipe.get("settings", {}).get("steps", 0) if isinstance(training, Phase) else 0
     width = max(1, -(-int(steps) // POINTS))
     before: dict[str, int] = {}
-    last = len(training.journal) - 1 if training.finished else None
-    for number, line in enumerate(training.journal):
+    for line in training.journal:
         interval = line.step // width
         yield {
             key: value
             for key, value in line.metrics.items()
-            if width == 1 or number == last or not key.startswith(FREQUENT) or before.get(key) != interval
+            if width == 1 or line.step == steps or not key.startswith(FREQUENT) or before.get(key) != interval
         }
         before |= dict.fromkeys(line.metrics, interval)

@@ -14,10 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated
 
 import psutil
 import requests
 import tenacity
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from bertline.console import BertlineError, handle_signals, without_credentials
 from bertline.files import CHECKOUT
@@ -36,7 +39,12 @@ auth_cache_ttl_seconds = 3600
 """
 
 
-def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> None:
+def open_ui(
+    port: Annotated[int, Parameter(validator=Number(gte=1, lte=65535))] = 5000,
+    *,
+    every: float = 15.0,
+    password: bool = True,
+) -> None:
     """Start MLflow's server and, once it answers, open it in a browser; Ctrl-C, SIGTERM or SIGHUP ends both.
 
     If MLFLOW_TRACKING_URI is a server or another database than SQLite, nothing is started, and it is kept up to date.
@@ -48,7 +56,7 @@ def open_ui(port: int = 5000, *, every: float = 15.0, password: bool = True) -> 
             on this machine can read, change and delete the runs.
     """
     uri = default_tracking_uri()
-    if not records_in(["results/runs"]):
+    if not Path("results/runs").is_dir() or not records_in(["results/runs"]):
         raise BertlineError("results/runs contains no run yet; run snakemake first")
     handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if not uri.startswith("sqlite:"):
@@ -120,15 +128,17 @@ def _running(command: Sequence[str], environment: dict[str, str]) -> Iterator[su
 
 def _wait_for_answer(server: subprocess.Popen[bytes], port: int) -> None:
     retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(requests.ConnectionError),
+        retry=tenacity.retry_if_exception_type((requests.ConnectionError, requests.Timeout)),
         wait=tenacity.wait_fixed(0.2),
         stop=lambda _: server.poll() is not None,
         reraise=True,
     )
-    try:
-        retrying(requests.get, f"http://127.0.0.1:{port}/health", timeout=30)
-    except requests.ConnectionError:
-        raise _ended(server) from None
+    with requests.Session() as session:
+        session.trust_env = False  # no proxy leads to this machine
+        try:
+            retrying(session.get, f"http://127.0.0.1:{port}/health", timeout=30)
+        except (requests.ConnectionError, requests.Timeout):
+            raise _ended(server) from None
 
 
 def _ended(server: subprocess.Popen[bytes]) -> BertlineError:
