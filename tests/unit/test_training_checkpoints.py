@@ -29,12 +29,12 @@ from bertline.training.distributed.process_group import Group
 ALONE = Group(0, 1, torch.device("cpu"))
 
 
-def save(directory, step, *, fingerprint="mine", keep=2, best=None):
+def save(directory, step, *, fingerprint="mine", keep=2, best=None, **more):
     return save_checkpoint(
         directory,
         weights={"weight": torch.full((3,), float(step))},
         optimizer={"weight.exp_avg": torch.zeros(3)},
-        state={"fingerprint": fingerprint, "step": step, "best": best and {"step": best}},
+        state={"fingerprint": fingerprint, "step": step, "best": best and {"step": best}, **more},
         keep=keep,
     )
 
@@ -185,6 +185,15 @@ def test_the_durable_step_is_that_of_the_checkpoint_before_a_damaged_one(tmp_pat
     (tmp_path / "step-00000006" / "model.safetensors").unlink()
     assert agree_on_checkpoint(ALONE, tmp_path, "mine")[1]["step"] == 3
     assert json.loads((tmp_path / "durable.json").read_text()) == {"step": 3}
+
+
+def test_a_step_whose_point_is_not_in_the_journal_is_not_durable(tmp_path):
+    """Its evaluation was interrupted: the point is written again when training resumes."""
+    save(tmp_path, 5, unreported=True)
+    assert json.loads((tmp_path / "durable.json").read_text()) == {"step": 4}
+    (tmp_path / "durable.json").write_text('{"step": 5}')
+    assert agree_on_checkpoint(ALONE, tmp_path, "mine")[1]["step"] == 5
+    assert json.loads((tmp_path / "durable.json").read_text()) == {"step": 4}
 
 
 def test_without_a_checkpoint_no_step_is_durable(tmp_path):

@@ -80,12 +80,22 @@ def test_the_time_left_includes_what_comes_between_steps_but_not_the_first_one(
 ) -> None:
     """The first step compiles."""
     counted = made(monkeypatch)
-    assert counted.seconds_a_step() is None
+    assert counted.seconds_a_sample() is None
     clock.now += 60
     counted.add(step(60.0))
-    assert counted.seconds_a_step() == pytest.approx(60)
+    assert counted.seconds_a_sample() == pytest.approx(60 / SAMPLES)
     for _ in range(4):
         clock.now += 2
         counted.add(step(2.0))
     clock.now += 4  # an evaluation
-    assert counted.seconds_a_step() == pytest.approx(3)
+    assert counted.seconds_a_sample() == pytest.approx(3 / SAMPLES)
+
+
+def test_a_rank_without_a_part_of_the_batches_reports_no_padding(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = made(monkeypatch)
+    clock.now += 2
+    counted.add(step(2.0)._replace(tokens=(0, 0)))
+    assert "train/padding_share" not in counted.read()
+    clock.now += 2
+    counted.add(step(2.0)._replace(tokens=(TOKENS, 2 * TOKENS)))
+    assert counted.read()["train/padding_share"] == pytest.approx(0.5)

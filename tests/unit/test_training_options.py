@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+import torch
 from cyclopts import CoercionError, Parameter, ValidationError
+from synthetic_dataset import recipe
 
 from bertline.command_line import command_line
+from bertline.console import BertlineError
+from bertline.files import read_json, write_json
+from bertline.training.distributed.process_group import Group
 from bertline.training.options import Options
+from bertline.training.setup import prepare_device
+from bertline.training.trial import time_steps
+
+SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 
 
 def parsed(*arguments: str) -> Any:
@@ -36,6 +48,47 @@ def test_the_last_of_two_equal_options_counts() -> None:
 def test_a_wrong_number_of_tokens_names_what_is_allowed() -> None:
     with pytest.raises(CoercionError, match="given 'many', allowed are a number of tokens and auto"):
         parsed("--micro-batch-tokens", "many")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"profiler": "nsight"}, "--profiler nsight: only marks the steps of --profile START:STOP"),
+        ({"kfac_share": 0.5}, "--kfac-share: the recipe has no kfac; leave it out"),
+    ],
+)
+def test_an_option_without_effect_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(BertlineError, match=message):
+        prepare_device(recipe()["settings"], Group(0, 1, torch.device("cpu")), Options(**given))
+
+
+def test_a_time_between_checkpoints_is_not_negative() -> None:
+    with pytest.raises(ValidationError, match="Must be >= 0"):
+        parsed("--checkpoint-every-minutes", "-1")
+
+
+def test_timed_steps_have_the_full_batch_and_need_a_vocabulary(tmp_path: Path) -> None:
+    """Also where a recipe begins with smaller batches."""
+    with pytest.raises(BertlineError, match="the recipe's model has no 'vocab_size'"):
+        time_steps(recipe(), seconds=0.01, options=Options())
+    work = []
+    for warmup in (None, {"from": 1, "steps": 30}):
+        given, output = recipe(batch_size_warmup=warmup), tmp_path / "speed.json"
+        given["model"] = {**given["model"], "vocab_size": 75}
+        write_json(tmp_path / "recipe.json", given)
+        timing = [
+            SCRIPTS / "time_steps.py",
+            "--recipe",
+            tmp_path / "recipe.json",
+            "--output",
+            output,
+            "--seconds",
+            "0.1",
+        ]
+        subprocess.run([sys.executable, SCRIPTS / "launch.py", "--", *timing], check=True)
+        timed = read_json(output)
+        work.append(timed["tflops_per_second"] * timed["step_seconds"])
+    assert work[0] == pytest.approx(work[1])
 
 
 def test_profiled_steps_are_a_range() -> None:

@@ -49,6 +49,20 @@ def test_a_profile_shows_where_the_time_goes(tmp_path):
     assert groups == int(groups) > 0
 
 
+@pytest.mark.parametrize(("steps", "recorded"), [((2, 3), 2), ((4, 9), 2), ((6, 9), 0)])
+def test_a_profile_of_a_training_that_ends_is_of_the_steps_that_there_were(tmp_path, caplog, steps, recorded):
+    caplog.set_level("INFO")
+    with profiled(steps, tmp_path, done=0) as after_step:
+        for _ in range(5):
+            torch.ones(9).add(1)
+            after_step()
+    (message,) = (text for text in caplog.messages if "profiled" in text)
+    if recorded:
+        assert message.startswith(f"profiled {recorded} steps, ")
+    else:
+        assert message == "steps 6 to 9 are not profiled: training ended at step 5"
+
+
 def test_steps_that_are_past_are_not_profiled(tmp_path, caplog):
     with profiled((3, 5), tmp_path, done=3) as after_step:
         after_step()

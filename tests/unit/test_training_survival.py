@@ -458,3 +458,15 @@ def test_where_checkpoints_are_kept_that_of_step_0_is_one_and_training_resumes_f
     resumed = train(given, card, output)
     assert "at step 0" in resumed.log.read_text()
     assert sha256_of_file(output / "model.safetensors") == digest
+
+
+def test_the_same_command_changes_nothing_of_a_finished_phase(card, tmp_path):
+    """Not its record either, although the options are others and its checkpoints are gone."""
+    output, given = tmp_path / "phase", recipe(steps=4)
+    train(given, card, output, keep_every=3)
+    assert [step_of(path) for path in sorted((output / "checkpoints").glob("step-*"))] == [0, 3, 4]
+    shutil.rmtree(output / "checkpoints")
+    before = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
+    again = train(given, card, output, micro_batch_tokens=64, log_every=1)
+    assert "finished before" in again.log.read_text()
+    assert {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()} == before

@@ -73,7 +73,7 @@ def save_checkpoint(
         if path.exists():  # damaged, or of the same step before some were skipped
             path.rename(replaced)
     shutil.rmtree(replaced, ignore_errors=True)
-    _write_durable_step(directory, state["step"])
+    _write_durable_step(directory, _reported_step(state))
     own = _own_checkpoints(directory, state["fingerprint"])
     while own[0][0] != path:
         _remove(own.pop(0)[0])
@@ -250,11 +250,16 @@ def agree_on_checkpoint(
     found = None
     if group.is_rank_zero:
         found = find_checkpoint(directory, fingerprint, with_best=with_best, after_update=after_update)
-        step, durable = found[1]["step"] if found else 0, directory / Path(paths.DURABLE).name
+        step, durable = _reported_step(found[1]) if found else 0, directory / Path(paths.DURABLE).name
         if durable.exists() and _object_in(durable).get("step") != step:
             _write_durable_step(directory, step)
     found = group.broadcast(found and [str(found[0]), found[1]])
     return found and (Path(found[0]), found[1])
+
+
+def _reported_step(state: Mapping[str, Any]) -> int:
+    """Return the last step whose point of the journal is not retracted: see `Progress.reported_step`."""
+    return int(state["step"]) - bool(state.get("unreported"))
 
 
 def _write_durable_step(directory: Path, step: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import progress_below_log
+from bertline.files import read_object
 from bertline.results import paths
 from bertline.training import memory
 from bertline.training.distributed.claims import claim_whole_gpu
@@ -53,6 +54,9 @@ def train(
     phase = None
     try:
         acquire(lock, group, wait=options.when_locked == "wait", stop_signal=stop_signal)
+        if group.broadcast(group.is_rank_zero and _is_finished(output, recipe["fingerprint"])):
+            logger.info("finished before: %s", output / paths.WEIGHTS)
+            return
         phase = Phase(recipe, card_json, output, group, lock, options, stop_signal, initial_weights=initial_weights)
         profiling: AbstractContextManager[Callable[[], None] | None] = nullcontext()
         if options.profile and options.profiler == "nsight":
@@ -63,10 +67,10 @@ def train(
         bar_of_steps = progress_below_log(done=phase.progress.step, total=total, unit="step", shown=shown)
         with profiling as after_step, bar_of_steps as bar:
             while not phase.is_trained:
-                next_batch = phase.progress.next_batch
+                step = phase.progress.step
                 phase.train_one_step()
                 bar.update(phase.progress.step - bar.n)
-                if after_step is not None and phase.progress.next_batch != next_batch:
+                if after_step is not None and phase.progress.step > step:
                     after_step()
                 if phase.stop_wanted:
                     phase.save()
@@ -83,3 +87,10 @@ def train(
             phase.writer.close()
         if lock is not None:
             lock.release()
+
+
+def _is_finished(output: Path, fingerprint: str) -> bool:
+    """Return whether a phase's outputs are complete. Its checkpoints may be gone since."""
+    if not paths.is_finished(output, paths.PHASE_OUTPUTS):
+        return False
+    return bool(read_object(output / paths.RECIPE).get("fingerprint") == fingerprint)

@@ -23,7 +23,7 @@ class Meter:
         self._model, self._has_pairs, self._peak = model, has_pairs, peak_of_all(group.device)
         self._system = SystemMetrics(group)
         self._last_read = time.monotonic()
-        self._all_steps, self._first_step_seconds, self._first_step_ended = 0, 0.0, 0.0
+        self._first, self._first_ended, self._samples_after_first = (0.0, 0), 0.0, 0
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._last: dict[str, float] = {}  # averages, norm and learning rate of the last step
 
@@ -45,9 +45,10 @@ class Meter:
         }
         for name, value in counted.items():
             self._sums[name] += value
-        if not self._all_steps:
-            self._first_step_seconds, self._first_step_ended = result.seconds, time.monotonic()
-        self._all_steps += 1
+        if self._first_ended:
+            self._samples_after_first += len(batch.samples)
+        else:
+            self._first, self._first_ended = (result.seconds, len(batch.samples)), time.monotonic()
 
     def state(self) -> dict[str, dict[str, float]]:
         """Return what `restore` needs to continue the averages: all that does not depend on the time."""
@@ -91,22 +92,24 @@ class Meter:
             "train/overall_samples_per_second": sums["samples"] / seconds,
             "train/overall_tokens_per_second": sums["tokens"] / seconds,
             "train/tflops_per_second": sums["flops"] / sums["seconds"] / 1e12,
-            "train/padding_share": 1 - sums["real"] / max(1, sums["computed"]),
             "train/data_wait_share": sums["waited"] / sums["seconds"],
         }
+        if sums["computed"]:  # a rank may have no part in the batches
+            speeds["train/padding_share"] = 1 - sums["real"] / sums["computed"]
         if self._peak:
             speeds["train/model_flops_utilization"] = speeds["train/tflops_per_second"] / self._peak
             speeds["train/overall_model_flops_utilization"] = sums["flops"] / seconds / 1e12 / self._peak
         return speeds
 
-    def seconds_a_step(self) -> float | None:
-        """Return the mean time from step to step by the wall clock since the first one, which compiles, or its time.
+    def seconds_a_sample(self) -> float | None:
+        """Return the mean time for a sample by the wall clock since the first step, which compiles, or in it.
 
         It is None before the first step of this process.
         """
-        if self._all_steps < 2:
-            return self._first_step_seconds or None
-        return (time.monotonic() - self._first_step_ended) / (self._all_steps - 1)
+        if self._samples_after_first:
+            return (time.monotonic() - self._first_ended) / self._samples_after_first
+        seconds, samples = self._first
+        return seconds / samples if samples else None
 
 
 def averages_of(statistics: dict[str, float], *, samples: int) -> dict[str, float]:

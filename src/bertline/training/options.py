@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 from cyclopts.types import NonNegativeInt, PositiveInt
+from cyclopts.validators import Number
 
 MICRO_BATCH_TOKENS = 32768
 MAX_SHARING = 16  # trainings on a GPU at once; it has as many locks
@@ -71,12 +72,12 @@ class Options:
     """Steps between evaluations; 0: only the first and the last step."""
     checkpoint_every: NonNegativeInt = 0
     """Steps between checkpoints; 0: only by time."""
-    checkpoint_every_minutes: float = 15.0
+    checkpoint_every_minutes: Annotated[float, Parameter(validator=Number(gte=0))] = 15.0
     """Minutes between checkpoints."""
     keep_checkpoints: PositiveInt = 2
     """Number of the newest checkpoints to keep."""
     keep_every: NonNegativeInt = 0
-    """Keep the checkpoints whose step is a multiple of this number, and write one of step 0."""
+    """Keep the checkpoints whose step is a multiple of this number, or 0; without --checkpoint-every, write these."""
     keep_steps: Annotated[tuple[int, ...], Parameter(converter=_steps, n_tokens=1)] = ()
     """Write and keep checkpoints of these steps, such as 0,1000,4000."""
     keep_best: bool = False

@@ -106,7 +106,8 @@ class Phase:
             self._restore_state(found[1])
             report_lost_reproducibility(found[1]["reproducibility"], reproducibility_of(options, group, self.learner))
 
-        self.jobs = write_started(self.checkpoints, self._frozen_recipe()) if group.is_rank_zero else []
+        self.frozen = self._frozen_recipe()
+        self.jobs = write_started(self.checkpoints, self.frozen) if group.is_rank_zero else []
         journal, last_step = output / paths.STARTED_JOURNAL, self.progress.reported_step if found else -1
         self.journal = Journal(journal, last_step=last_step) if group.is_rank_zero else None
         self.writer = CheckpointWriter(
@@ -207,8 +208,9 @@ class Phase:
         """Write a point of the journal and a line of the log."""
         if self.journal is not None:
             self.journal.append(step, metrics)
-            each = self.meter.seconds_a_step()
-            left = None if each is None else each * (self.total_steps - step)
+            each, position = self.meter.seconds_a_sample(), self.learner.accumulator.position_at
+            now = self.progress.next_batch
+            left = None if each is None else each * (position(now + self.total_steps - step) - position(now))
             log_point(step, self.total_steps, metrics, seconds_left=left)
 
     def _evaluate(self, stop_is_seen: Callable[[], bool] = lambda: False) -> dict[str, float]:
@@ -270,7 +272,7 @@ class Phase:
         return self.group.is_rank_zero and minutes >= self.options.checkpoint_every_minutes
 
     def _is_checkpoint_step(self, step: int) -> bool:
-        every = self.options.checkpoint_every
+        every = self.options.checkpoint_every or self.options.keep_every
         return step in self.options.keep_steps or (bool(every) and step % every == 0)
 
     def save(self) -> None:
@@ -346,7 +348,7 @@ class Phase:
         if self.journal is not None:
             self.journal.close()
             weights, step, skipped = self._published()
-            frozen = self._frozen_recipe() | {
+            frozen = self.frozen | {
                 "finished": time.time_ns() // 1_000_000,
                 "jobs": self.jobs,
                 "skipped_steps": self.progress.skipped - self.progress.backed_off,

@@ -51,13 +51,27 @@ def profiled(steps: tuple[int, int], folder: Path, *, done: int) -> Iterator[Cal
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
     number = steps[1] - steps[0] + 1
+    finished = 0
+
+    def write(profiler: profile) -> None:
+        if finished > before:
+            _write(profiler, folder, min(finished - before, number))
+
     with profile(
         activities=activities,
         # A step to warm the profiler up, if there is one before.
         schedule=schedule(wait=max(0, before - 1), warmup=min(1, before), active=number, repeat=1),
-        on_trace_ready=lambda profiler: _write(profiler, folder, number),
+        on_trace_ready=write,
     ) as profiler:
-        yield profiler.step
+
+        def after_step() -> None:
+            nonlocal finished
+            finished += 1
+            profiler.step()
+
+        yield after_step
+        if finished <= before:
+            logger.warning("steps %d to %d are not profiled: training ended at step %d", *steps, done + finished)
 
 
 @contextmanager

@@ -42,6 +42,10 @@ def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) 
         raise BertlineError("--cuda-graphs: there is no GPU here; leave it out")
     if options.cuda_graphs and not options.compiled:
         raise BertlineError("--cuda-graphs: needs fixed shapes; give --compile as well, or leave it out")
+    if options.profiler == "nsight" and options.profile is None:
+        raise BertlineError("--profiler nsight: only marks the steps of --profile START:STOP; give them as well")
+    if options.kfac_share != 1 and not settings["kfac"]:
+        raise BertlineError("--kfac-share: the recipe has no kfac; leave it out")
     check_fsdp(options, settings, needs_whole_matrices=OPTIMIZERS[settings["optimizer"]].needs_whole_matrices)
     check_kfac(options, settings)
     # On a CPU, all kernels used here are deterministic anyway, except that a compiled program adds the gradients of

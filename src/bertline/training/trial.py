@@ -45,9 +45,12 @@ def time_steps(recipe: dict[str, Any], *, seconds: float, options: Options) -> J
 
     Raises torch.OutOfMemoryError.
     """
+    if "vocab_size" not in recipe["model"]:
+        raise BertlineError("the recipe's model has no 'vocab_size', which its network needs; add it")
     group = join_group(options.threads)
-    prepare_device(recipe["settings"], group, options)
+    recipe = {**recipe, "settings": {**recipe["settings"], "batch_size_warmup": None}}  # steps of the full size
     settings = recipe["settings"]
+    prepare_device(settings, group, options)
     data = random_data(recipe["model"]["vocab_size"], settings["sequence_length"], group)
     began = time.monotonic()
     learner = make_learner(recipe, data, group, options)

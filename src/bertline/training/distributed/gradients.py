@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from bertline.training.distributed.fsdp import norms_of_whole, own_part, reduces_in_backward
+from bertline.training.norms import norms_of
 
 ALIGNMENT = 64  # elements, so that every gradient starts on a cache line
 BUCKET_BYTES = 25 << 20  # at least, as in DistributedDataParallel: smaller messages use less of a network's bandwidth
@@ -185,7 +186,7 @@ class Gradients:
 
         Returns the norm before clipping, non-finite if a gradient is.
         """
-        norms = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(self.tensors())))
+        norms = torch.linalg.vector_norm(norms_of(self.tensors()))
         norm = float(norms_of_whole(norms, like=self._parameters[0])) / scale
         factor = min(1.0, max_norm / norm) / scale if norm > 0 else 1.0 / scale
         if factor != 1.0:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bertline.training.distributed.fsdp import norms_of_whole
+from bertline.training.norms import norms_of
 from bertline.training.optimizers.base import NamedParameters, Optimizer, decay_groups
 
 
@@ -99,7 +100,7 @@ def update_lamb(
     if weight_decay:
         torch._foreach_add_(updates, weights, alpha=weight_decay)
     if scaled:
-        norms = torch.stack([*torch._foreach_norm(weights), *torch._foreach_norm(updates)])
+        norms = norms_of([*weights, *updates])
         weight_norms, update_norms = norms_of_whole(norms, like=like).chunk(2)
         both = (weight_norms > 0) & (update_norms > 0)
         ratios = torch.where(both, weight_norms / update_norms, 1.0)
