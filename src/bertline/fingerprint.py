@@ -26,7 +26,7 @@ STAGE_VERSIONS = {
     "sentence_order": 1,  # only of datasets with this objective, in addition to "samples"
     "import": 1,
     "pretraining": 4,
-    "finetuning": 8,
+    "finetuning": 9,
     "collection": 1,
 }
 

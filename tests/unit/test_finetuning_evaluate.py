@@ -195,6 +195,16 @@ def spans(tags: list[str]) -> set[tuple[int, int, str]]:
     return found
 
 
+@pytest.mark.parametrize(
+    "tags", ["B-NAME I-NAME I-NAME O S-CITY", "B-NAME I-NAME E-NAME O S-CITY", "B-NAME M-NAME E-NAME O S-CITY"]
+)
+def test_a_span_that_ends_too_early_is_wrong_in_every_scheme(tags: str) -> None:
+    """BIO, BIOES and BMES."""
+    reference = tags.split()
+    found = score_tags([[*reference[:2], "O", *reference[3:]]], [reference])
+    assert (found["precision"], found["recall"]) == (0.5, 0.5)
+
+
 CHUNKS = st.lists(st.tuples(st.sampled_from(["PER", "LOC", None]), st.integers(1, 3)), min_size=1, max_size=6)
 
 

@@ -21,6 +21,7 @@ from bertline.finetuning import features
 from bertline.finetuning.features import extract_features
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.huggingface import export_huggingface
+from bertline.settings.configuration import defaults_of
 
 LAYERS = (-1, -2, 0)
 OPTIONS: dict[str, Any] = {
@@ -144,6 +145,14 @@ def test_tokens_are_named_and_long_texts_are_cut_off(model: Path, tmp_path: Path
     extract_features(model, [tmp_path / "t.csv"], tmp_path / "out.jsonl", **{**OPTIONS, "max_sequence_length": 16})
     row = json.loads((tmp_path / "out.jsonl").read_text())
     assert [token["token"] for token in row["features"]] == ["[CLS]", *["born"] * 14, "[SEP]"]
+
+
+def test_the_default_layers_are_all_of_a_small_network(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("born\n")
+    options = {**OPTIONS, "layers": defaults_of("features")["layers"]}
+    extract_features(model, [tmp_path / "t.txt"], tmp_path / "out.jsonl", **options)
+    row = json.loads((tmp_path / "out.jsonl").read_text())
+    assert [layer["index"] for layer in row["features"][0]["layers"]] == [-1, -2]
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,23 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_words_of_a_conll_file_are_in_the_column_of_the_training_data(finished: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished / "names/huggingface", tmp_path / "model"))
+    task = json.loads((folder / "task.json").read_text())
+    (folder / "task.json").write_text(json.dumps({**task, "table": {**task["table"], "word": 1}}))
+    words = [line.split()[0] for line in (finished / "names.conll").read_text().splitlines()[:3]]
+    (tmp_path / "numbered.conll").write_text("".join(f"{number} {word} O\n" for number, word in enumerate(words)))
+    predict_files(load_finetuned(folder), [tmp_path / "numbered.conll"], tmp_path / "out.conll")
+    assert [line.split()[0] for line in (tmp_path / "out.conll").read_text().splitlines() if line] == words
+
+
+def test_a_text_that_is_not_utf_8_is_one_line(finished: Path) -> None:
+    script = REPOSITORY / "workflow/scripts/predict.py"
+    command = [sys.executable, script, finished / "cola/huggingface", "--text", b"caf\xe9"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (1, "error: --text is not UTF-8; convert it")
+
+
 @pytest.mark.parametrize(
     ("task", "inputs", "scored"),
     [

@@ -499,7 +499,25 @@ def test_a_piece_of_white_space_is_no_answer(tmp_path: Path) -> None:
     logits[begin + blank] = 5
     found = answer_questions(squad, windows, logits, logits, max_answer_length=5)["q"]
     assert found.best_text.strip()
-    assert all(candidate.text.strip() for candidate in found.candidates)
+    assert all(candidate.text == candidate.text.strip() != "" for candidate in found.candidates)
+    assert len({candidate.text for candidate in found.candidates}) == len(found.candidates)
+
+
+@pytest.mark.parametrize(("context", "answer"), [("the cafe\u0301 closed", "cafe\u0301"), ("यह गाँव में है", "में")])
+def test_an_answer_keeps_the_marks_that_its_tokens_lack(context: str, answer: str) -> None:
+    tokenizer = make_tokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cafe", "closed", "यह", "गाव", "म", "ह"],
+        lowercase=True,
+        source="the test",
+    )
+    squad = SquadFile([context], [Question("q", "the", 0, (Answer(answer, context.index(answer)),))], [])
+    windows = windows_of(squad, tokenizer)
+    logits = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
+    logits[windows.answer[0, 0]] = 5
+    assert windows.answer[0, 0] == windows.answer[0, 1]
+    found = answer_questions(squad, windows, logits, logits, max_answer_length=1)["q"]
+    assert found.best_text == answer
+    assert copy_position(windows, squad, windows) == {"q": answer}
 
 
 def test_an_empty_context_gets_an_empty_answer(tmp_path: Path, tokenizer: Tokenizer) -> None:

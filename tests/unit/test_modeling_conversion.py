@@ -18,6 +18,7 @@ from tensorflow_checkpoint.make import shapes, values
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.finetuning.prediction import load_finetuned
 from bertline.modeling.bert import BertConfig, make_task_network
 from bertline.modeling.conversion import convert_weights, export_tensorflow
 from bertline.modeling.huggingface import load_huggingface, write_huggingface
@@ -163,6 +164,41 @@ def test_a_pickle_of_tensors_becomes_safetensors(tmp_path: Path) -> None:
     convert_weights(source, tmp_path / "out")
     again = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").state_dict()
     assert all(torch.equal(again[name], weight) for name, weight in model.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", ["SequenceClassification", "TokenClassification", "QuestionAnswering"])
+def test_a_pickle_of_a_fine_tuned_network_keeps_its_head_and_its_classes(tmp_path: Path, kind: str) -> None:
+    torch.manual_seed(3)
+    names = {} if kind == "QuestionAnswering" else {"id2label": {0: "bad", 1: "good", 2: "none"}}
+    model = getattr(transformers, f"BertFor{kind}")(transformers.BertConfig(**CONFIG, **names))
+    source = tmp_path / "theirs"
+    model.config.architectures = [f"BertFor{kind}"]
+    model.config.save_pretrained(source)
+    torch.save(model.state_dict(), source / "pytorch_model.bin")
+    (source / "vocab.txt").write_text("".join(f"{word}\n" for word in VOCABULARY))
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    convert_weights(source, tmp_path / "out")
+    again = getattr(transformers, f"BertFor{kind}").from_pretrained(tmp_path / "out")
+    assert all(torch.equal(again.state_dict()[name], weight) for name, weight in model.state_dict().items())
+    assert load_finetuned(tmp_path / "out").labels == tuple(names.get("id2label", {}).values())
+    with pytest.raises(BertlineError, match="its tokenizer's files say lowercase; leave out --no-lowercase"):
+        convert_weights(source, tmp_path / "cased", lowercase=False)
+
+
+def test_a_release_with_other_accents_than_the_tokenizer_s_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for strips in (None, False):
+        made = make_tokenizer(VOCABULARY, lowercase=True, strip_accents=strips, source="x")
+        save_tokenizer(made, tmp_path / "tokenizer.json")
+        network = make_task_network(BertConfig.from_dict(CONFIG), "sequence", 2)
+        model = tmp_path / f"model-{strips}"
+        model.mkdir()
+        tokenizer, head = tmp_path / "tokenizer.json", {"head": "sequence", "labels": "ab"}
+        write_huggingface(network.config, network.state_dict(), tokenizer, model, **head)
+        export_tensorflow(model, tmp_path / f"out-{strips}")
+    (message,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "out-False: Google's code strips accents with this setting, and the model's tokenizer keeps them" in message
 
 
 class Malicious:

@@ -62,6 +62,11 @@ def predict(
         raise BertlineError("--text-pair is the second text of --text; leave it out")
     if columns and inputs is None:
         raise BertlineError("--columns are those of --inputs; leave them out")
+    for name, value in {"text": text, "text-pair": text_pair, "question": question, "context": context}.items():
+        try:
+            (value or "").encode()
+        except UnicodeEncodeError:
+            raise BertlineError(f"--{name} is not UTF-8; convert it") from None
     limit_threads(threads)
 
     from bertline.finetuning.prediction import load_finetuned

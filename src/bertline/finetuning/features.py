@@ -26,6 +26,7 @@ from bertline.modeling.architectures import architecture_of
 from bertline.modeling.encoder import Encoder
 from bertline.modeling.huggingface import load_encoder, load_huggingface
 from bertline.results import paths
+from bertline.settings.configuration import defaults_of
 from bertline.training.objective import AUTOCAST, prepare_precision
 
 SEPARATOR = " ||| "  # between the two texts of a pair
@@ -52,7 +53,7 @@ def extract_features(
         model: a folder in Hugging Face's layout; heads are ignored.
         inputs: .txt with a text, or a pair separated by ` ||| `, on each line; or .tsv, .csv, .jsonl, .parquet.
         output: a .jsonl in Google's format, a .parquet, or an .h5; see docs/fine-tuning.md.
-        layers: -1 is the last layer, 0 the embeddings.
+        layers: -1 is the last layer, 0 the embeddings. The default, the last four, is all layers of a smaller network.
         pooling: one vector per input: that of [CLS], or the mean over all its tokens; None for one per token.
         columns: of the texts in tables.
         max_sequence_length: longer inputs are truncated at their end.
@@ -68,6 +69,8 @@ def extract_features(
     prepare_precision(precision, device)
     encoder, tokenizer = load_encoder_of(model, max_sequence_length, device)
     depth = len(encoder.layers)
+    if list(layers) == defaults_of("features")["layers"]:  # the last four; a small network has fewer
+        layers = layers[:depth]
     if not layers:
         raise BertlineError("layers: given none; name one or more, such as -1 for the last")
     if len(set(layers)) < len(layers):

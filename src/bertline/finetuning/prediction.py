@@ -122,7 +122,7 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     return FinetunedModel(
         network.to(device).eval(),
         tokenizer,
-        tuple(str(names.get(str(index), index)) for index in range(outputs)) if has_classes else (),
+        tuple(str(names.get(str(index), f"LABEL_{index}")) for index in range(outputs)) if has_classes else (),
         settings,
         task,
         precision,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -75,8 +76,8 @@ def answer_questions(
             starts, ends = np.where(allowed[part], start_logits[part], -np.inf), end_logits[part]
             first = int(windows.first_token[window])
             for _, start, end in best_spans(starts, ends, max_answer_length, N_BEST):
-                text = context[spans[first + start, 0] : spans[first + end, 1]]
-                if text.strip():  # a space before a character of several bytes is a token of its own
+                text = _text_between(context, int(spans[first + start, 0]), int(spans[first + end, 1]))
+                if text:  # a space before a character of several bytes is a token of its own
                     found.append((first + start, first + end, Candidate(text, float(starts[start]), float(ends[end]))))
         found.sort(key=lambda item: (-item[2].score, *item[:2]))
         best: dict[str, Candidate] = {}
@@ -149,5 +150,16 @@ def copy_position(train: Windows, squad: SquadFile, windows: Windows) -> dict[st
     for question in squad.questions:
         spans, context = windows.spans[question.context], squad.contexts[question.context]
         end = len(spans) - 1
-        predictions[question.id] = context[spans[min(first, end), 0] : spans[min(last, end), 1]] if len(spans) else ""
+        found = (int(spans[min(first, end), 0]), int(spans[min(last, end), 1])) if len(spans) else (0, 0)
+        predictions[question.id] = _text_between(context, *found)
     return predictions
+
+
+def _text_between(context: str, start: int, stop: int) -> str:
+    """Return the text of tokens from their places, with the marks that a vocabulary without accents leaves out.
+
+    The places of byte-level tokens include the space before a word.
+    """
+    while stop > start and stop < len(context) and unicodedata.category(context[stop]) == "Mn":
+        stop += 1
+    return context[start:stop].strip()

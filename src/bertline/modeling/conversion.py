@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pickle
 import re
 import shutil
@@ -18,18 +19,25 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from bertline.console import BertlineError
+from bertline.encoding.normalizer import settings_of
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tokenizer, take_tokenizer
 from bertline.files import write_folder_atomically, write_json
+from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertConfig
 from bertline.modeling.huggingface import (
-    export_huggingface,
     from_huggingface,
+    read_config_json,
     read_configuration,
     unused_positions_of,
+    write_huggingface,
 )
+from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
 from bertline.modeling.weights import load_tensors
 from bertline.results import paths
+from bertline.tasks.task import Head
+
+logger = logging.getLogger(__name__)
 
 PICKLE = "pytorch_model.bin"
 # Errors for damaged files: torch.load raises the error of the operation at which it stops.
@@ -59,11 +67,23 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
     config = read_configuration(described)
     theirs = _of_pickle(source / PICKLE) if index is None else _of_tensorflow(index.with_suffix(""))
     unused = unused_positions_of(config, described)
-    weights = from_huggingface(config, theirs, str(source), unused_positions=unused)
+    head, labels = _head_of(config, read_config_json(described))
+    weights = from_huggingface(config, theirs, str(source), head, unused_positions=unused)
     with TemporaryDirectory() as folder:
         tokenizer_json = Path(folder) / paths.TOKENIZER
         save_tokenizer(_tokenizer(source, lowercase), tokenizer_json)
-        export_huggingface(config, weights, tokenizer_json, output)
+        with write_folder_atomically(output) as aside:
+            write_huggingface(config, weights, tokenizer_json, aside, head=head, labels=labels)
+
+
+def _head_of(config: NetworkConfig, described: Mapping[str, Any]) -> tuple[Head | None, tuple[str, ...]]:
+    """Return the head of a fine-tuned network's config.json, and the names of its classes; None of a pretrained one."""
+    heads = {name: head for head, (name, _) in architecture_of(config).huggingface.TASKS.items()}
+    head = heads.get((described.get("architectures") or [None])[0])
+    names = described.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # transformers leaves these out
+    if head is None or head == "answer" or (head == "sequence" and len(names) == 1):
+        return head, ()
+    return head, tuple(str(names[str(index)]) for index in range(len(names)))
 
 
 def _of_tensorflow(prefix: Path) -> dict[str, Tensor]:
@@ -119,6 +139,21 @@ def export_tensorflow(model: Path, output: Path) -> None:
         described = dataclasses.asdict(config)
         write_json(folder / "bert_config.json", {key: described[key] for key in GOOGLE_KEYS})
         shutil.copyfile(vocabulary, folder / "vocab.txt")
+    _warn_of_other_tokens(read_tokenizer(find_tokenizer(model)), output)
+
+
+def _warn_of_other_tokens(tokenizer: Tokenizer, output: Path) -> None:
+    """Warn if Google's code, which only has `do_lower_case`, divides text otherwise than the model's tokenizer."""
+    settings = settings_of(tokenizer)
+    lowercase = bool(settings.get("lowercase"))
+    logger.info("%s: read it with --do_lower_case=%s", output, lowercase)
+    strips = settings.get("strip_accents")
+    if strips is not None and bool(strips) != lowercase:
+        theirs, ours = ("strips", "keeps") if lowercase else ("keeps", "strips")
+        logger.warning(
+            "%s: Google's code %s accents with this setting, and the model's tokenizer %s them: words with accents get "
+            "other tokens", output, theirs, ours,
+        )  # fmt: skip
 
 
 def _name_in_tensorflow(name: str) -> str:
@@ -151,7 +186,13 @@ def _of_pickle(path: Path) -> dict[str, Tensor]:
 def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:
     path = find_tokenizer(source)
     if path.suffix == ".json" or path.with_name("tokenizer_config.json").exists():
-        return read_tokenizer(path)
+        tokenizer = read_tokenizer(path)
+        if lowercase is not None and settings_of(tokenizer).get("lowercase", lowercase) != lowercase:
+            raise BertlineError(
+                f"{source}: its tokenizer's files say {'cased' if lowercase else 'lowercase'}; leave out "
+                f"--{'' if lowercase else 'no-'}lowercase, or remove them and keep vocab.txt"
+            )
+        return tokenizer
     if lowercase is None:
         raise BertlineError(
             f"{path} does not specify its case; give --lowercase for an uncased model, --no-lowercase for a cased one"

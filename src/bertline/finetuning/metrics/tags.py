@@ -11,10 +11,10 @@ from seqeval.metrics.sequence_labeling import accuracy_score, precision_recall_f
 from bertline.console import BertlineError
 
 OUTSIDE = "O"
-# BIO, BIOES and BILOU; the type may be absent.
-WITH_PREFIX = re.compile(r"[BIESLU](-.*)?", re.DOTALL)
+# BIO, BIOES, BILOU and BMES; the type may be absent.
+WITH_PREFIX = re.compile(r"[BIESLUM](-.*)?", re.DOTALL)
 # seqeval has the prefixes of BIOES only.
-OF_BILOU = {"L": "E", "U": "S"}
+OF_OTHERS = {"L": "E", "U": "S", "M": "I"}
 
 
 def score_tags(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -22,8 +22,8 @@ def score_tags(predictions: Sequence[Sequence[str]], references: Sequence[Sequen
 
     Args:
         predictions, references: the tags of each sentence's words. A span is correct if its type and both ends are. If
-            any tag but O has no prefix of BIO, BIOES or BILOU, as NOUN, each word that is not O is a span of its own.
-            If there is no span to find, or none was found, the scores are 0.
+            any tag but O has no prefix of BIO, BIOES, BILOU or BMES, as NOUN, each word that is not O is a span of its
+            own. If there is no span to find, or none was found, the scores are 0.
 
     Raises BertlineError if there is no sentence, or the numbers of tags in a sentence differ.
     """
@@ -41,7 +41,7 @@ def as_bioes(*sides: Sequence[Sequence[str]]) -> list[list[list[str]]]:
     """Return the tags of all sides in the scheme that seqeval reads, by the first letter of a tag."""
     found = {tag for side in sides for tags in side for tag in tags} - {OUTSIDE}
     if all(WITH_PREFIX.fullmatch(tag) for tag in found):
-        renamed = {tag: OF_BILOU.get(tag[0], tag[0]) + tag[1:] for tag in found}
+        renamed = {tag: OF_OTHERS.get(tag[0], tag[0]) + tag[1:] for tag in found}
     else:
         renamed = {tag: f"B-{tag}" for tag in found}
     return [[[renamed.get(tag, tag) for tag in tags] for tags in side] for side in sides]
