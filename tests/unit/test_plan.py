@@ -619,6 +619,28 @@ def test_a_phase_cannot_take_the_moments_of_another_optimizer() -> None:
     plan_of(changed(runs__first__phases=phases))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"runs__first__model": {"hidden_size": 128, "num_attention_heads": 2, "vocab_size": 512}},
+            "runs.first.phases.phase1: the model's vocab_size is 512, and the tokenizer has at most 500 entries",
+        ),
+        (
+            {"datasets__both__tokenizer": {"file": "tokenizer.json", "lowercase": False}},
+            "datasets.both.tokenizer.lowercase: given False, but a tokenizer.json contains this setting; leave it out",
+        ),
+        (
+            {"corpora__books": {"source": "files", "paths": ["books/*.txt"], "encoding": "utf-99"}},
+            "corpora.books.encoding: the encoding 'utf-99' is unknown; give one such as utf-8",
+        ),
+    ],
+)
+def test_what_a_job_would_refuse_is_refused_when_planning(change: dict, message: str) -> None:
+    with pytest.raises(BertlineError, match=re.escape(message)):
+        plan_of(changed(**change))
+
+
 def test_a_phase_cannot_start_from_another_network() -> None:
     phase = {**PHASE, "initial_weights": {"run": "first", "phase": "phase1"}}
     other = {"dataset": "both", "model": "bert-mini", "phases": {"phase1": phase}}

@@ -13,6 +13,7 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.corpus.books import read_checksums
 from bertline.corpus.dump_files import check_name, is_multistream, natural_order
+from bertline.corpus.encodings import check_encoding
 from bertline.files import Json, check_is_utf8, digest_of_files
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.entries import CorpusEntry, CorpusText
@@ -50,6 +51,11 @@ def resolve_corpus(
         _check_wikimedia(corpus, semantic, name)
     _check_stop_words(corpus, semantic, name)
     _check_sentences(corpus, name)
+    if "encoding" in corpus:
+        try:
+            check_encoding(corpus["encoding"])
+        except BertlineError as error:
+            raise BertlineError(f"configuration: corpora.{name}.encoding: {error}") from None
     text = _text_of(config, name, semantic, problems, downloads)
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])

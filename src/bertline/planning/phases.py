@@ -131,6 +131,13 @@ def _check_phase(plan: Plan, where: str, model: Json, settings: Json, chosen: Js
     of_what = "the lengths of the finished dataset" if "lengths" in dataset else "sequence_lengths"
     check_allowed(f"{where}.sequence_length", settings["sequence_length"], encoded, of_what)
     check_length(model, settings["sequence_length"], f"{where}.sequence_length")
+    # A vocabulary may become smaller than asked for, if the text has too few words, but not larger.
+    asked = dataset.get("settings", {}).get("tokenizer", {}).get("vocab_size")
+    if asked is not None and model.get("vocab_size", asked) > asked:
+        raise BertlineError(
+            f"{where}: the model's vocab_size is {model['vocab_size']}, and the tokenizer has at most {asked} "
+            "entries; leave out the first: weights are padded anyway"
+        )
     check_used(chosen, settings, definition(plan.schema, "phase"), where)
     if dataset.get("static_masks") and "masking" in chosen:
         raise BertlineError(

@@ -102,6 +102,12 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         dataset = {**dataset, "shards": number_of_shards(name, dataset, of_corpora)}
     semantic = strip_defaults(dataset, definition(plan.schema, "built_dataset"), plan.schema)
     if "file" in dataset["tokenizer"]:
+        for setting in ("lowercase", "strip_accents"):
+            if dataset["tokenizer"]["file"].endswith(".json") and setting in semantic["tokenizer"]:
+                raise BertlineError(
+                    f"configuration: datasets.{name}.tokenizer.{setting}: given "
+                    f"{semantic['tokenizer'][setting]}, but a tokenizer.json contains this setting; leave it out"
+                )
         vocabulary = expand(plan.problems, f"datasets.{name}.tokenizer.file", [dataset["tokenizer"]["file"]])
         semantic["tokenizer"]["file"] = list(digests(vocabulary).values())
     stages = ["shards", "tokenizer", "samples"]
