@@ -40,8 +40,8 @@ class DryRun:
         self.jobs: dict[int, PlannedJob] = {}
         self.checkpoints: set[str] = set()
         self.forecast = Forecast(list)
-        # In a file or a pipe, rows stay whole.
-        self.console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+        # In a file or a pipe, no row is folded.
+        self.console = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
         self.console_of_errors = Console(stderr=True, highlight=False)
 
     def describe_jobs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,9 @@ def test_the_lock_of_another_user_whose_processes_are_hidden_is_not_cleared(
     ):
         unlock(["small.yaml"])
     assert explain_lock().startswith(f"{lock.owner()} has locked this folder")
+    if lock.stat().st_uid == 0:  # only root can give a file away
+        os.chown(lock, 54321, -1)
+        assert explain_lock().startswith("user 54321 has locked this folder")
 
 
 def test_a_configuration_that_is_absent_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

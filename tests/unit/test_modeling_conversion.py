@@ -181,6 +181,12 @@ def test_a_pickle_of_a_fine_tuned_network_keeps_its_head_and_its_classes(tmp_pat
     again = getattr(transformers, f"BertFor{kind}").from_pretrained(tmp_path / "out")
     assert all(torch.equal(again.state_dict()[name], weight) for name, weight in model.state_dict().items())
     assert load_finetuned(tmp_path / "out").labels == tuple(names.get("id2label", {}).values())
+    # Old files give a number of classes without names.
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "id2label": None, "num_labels": 3}))
+    convert_weights(source, tmp_path / "old")
+    classes = () if kind == "QuestionAnswering" else ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert load_finetuned(tmp_path / "old").labels == classes
     with pytest.raises(BertlineError, match="its tokenizer's files say lowercase; leave out --no-lowercase"):
         convert_weights(source, tmp_path / "cased", lowercase=False)
 

@@ -57,6 +57,17 @@ def test_a_name_means_the_choice_of_a_task_a_seed_or_a_folder() -> None:
         assert model_folder(entry_of(plan_of(model=given))["model"]) == folder
 
 
+def test_an_output_may_be_anywhere_but_in_place_of_an_input(tmp_path: Path) -> None:
+    elsewhere = tmp_path.parent / "elsewhere.jsonl"
+    assert list(plan_of(output=str(elsewhere)).predictions) == [str(elsewhere)]
+    assert list(plan_of(output=str(Path("out.jsonl").absolute())).predictions) == ["out.jsonl"]
+    inputs = tmp_path / "new.jsonl"
+    inputs.write_text('{"text": "a"}\n')
+    for name in ("./new.jsonl", str(inputs)):
+        with pytest.raises(BertlineError, match=r"predict\.new\.output: new\.jsonl is also an input"):
+            plan_of(output=name, inputs=["new.jsonl"])
+
+
 def test_the_options_of_features_are_those_of_the_function_that_extracts_them() -> None:
     options = entry_of(plan_of(kind="features", model="theirs"))["options"]
     assert options.keys() < inspect.signature(extract_features).parameters.keys()

@@ -166,7 +166,7 @@ def job_of(output: str, phase: str) -> str:
 def test_a_size_for_a_phase_that_no_run_has_is_reported(sized: str) -> None:
     told = [line for line in sized.splitlines() if "no run here has" in line]
     assert told[0] == "site.yaml: phases.absent: no run here has a phase of this name"
-    assert told[1].startswith("site.yaml: finetunings.glue/cola: no run here has this task; the tasks are cola")
+    assert told[1].startswith("site.yaml: finetunings.glue/cola: no run here has this task; its tasks are cola")
 
 
 def test_predictions_have_a_gpu_only_where_fine_tunings_have_one(sized: str) -> None:

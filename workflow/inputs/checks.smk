@@ -107,8 +107,9 @@ if SITE and workflow.is_main_process:
         )
     known = {finetuning["task"] for finetuning in plan.finetunings.values()}
     for name in sorted(SITE.finetunings.keys() - {"default", *known}):
+        tasks = f"its tasks are {', '.join(sorted(known))}" if known else "it has none"
         print(
-            f"{SITE.path}: finetunings.{name}: no run here has this task; the tasks are {', '.join(sorted(known))}",
+            f"{SITE.path}: finetunings.{name}: no run here has this task; {tasks}",
             file=sys.stderr,
         )
 

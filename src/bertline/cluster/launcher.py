@@ -87,6 +87,7 @@ def launch(
         BertlineError: for nodes that the job does not have, or too many attempts without progress.
     """
     check_script(script)
+    more = split_options(options)
     kinds = [NodeKind(nodes, processes_per_node), *parse_node_kinds(additional_nodes)]
     listed = parse_hosts(hosts, processes_per_node) if hosts else []
     if additional_nodes and (hosts or schedulers.own_scheduler() is not None or pods.own_pod() is not None):
@@ -104,7 +105,7 @@ def launch(
         stop_after = left - min(minutes_to_save, MAX_SHARE_TO_SAVE * left)
         deadline = ["--stop-after-minutes", f"{stop_after:.3f}"]
     starter = [sys.executable, str(Path(sys.argv[0]).absolute().with_name(STARTER))]
-    program = Program([*script, *deadline, *split_options(options)], starter, port, bind)
+    program = Program([*script, *deadline, *more], starter, port, bind)
     status = _run_on_hosts(program, listed, by) if listed else _run_in_job(program, kinds, threads)
     if status == STOPPED and job is not None:
         slurm.requeue_own_job()

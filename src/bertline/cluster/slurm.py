@@ -64,10 +64,10 @@ def _jobs_in(listed: str) -> list[Job]:
     return jobs
 
 
-def own_job() -> Job | None:
-    """Return this process's job; None outside a Slurm job, or if Slurm does not answer for PATIENCE seconds.
+def own_job(patience: float = PATIENCE) -> Job | None:
+    """Return this process's job; None outside a Slurm job, or if Slurm does not answer for `patience` seconds.
 
-    Without it, a training has no time to save before its walltime ends.
+    A training that does not get its job's time left cannot save before the walltime ends.
     """
     number = os.environ.get("SLURM_JOB_ID")
     if number is None or shutil.which("squeue") is None:
@@ -75,12 +75,12 @@ def own_job() -> Job | None:
     asking = tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda listed: listed is None),
         wait=tenacity.wait_fixed(PAUSE),
-        stop=tenacity.stop_after_delay(PATIENCE),
+        stop=tenacity.stop_after_delay(patience),
         retry_error_callback=lambda state: None,
     )
     listed = asking(_queue, f"--jobs={number}")
     if listed is None:
-        print(f"squeue does not answer: job {number} cannot save before its walltime ends", file=sys.stderr, flush=True)
+        print(f"squeue does not answer; nothing is known of job {number}", file=sys.stderr, flush=True)
     # A job on nodes of several kinds has a line for each kind.
     return next((job for job in _jobs_in(listed or "") if job.number == number), None)
 
@@ -90,7 +90,7 @@ def requeue_own_job() -> None:
 
     Slurm starts the same job again, which then resumes. If a site forbids this, Snakemake submits a new job.
     """
-    job = own_job()
+    job = own_job(patience=10)
     if job is None or job.state != "RUNNING":
         return
     command = ["scontrol", "requeue", job.number]

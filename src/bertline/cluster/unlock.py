@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -49,9 +51,18 @@ def explain_lock() -> str:
 def _other_owner() -> str | None:
     """Return the name of another user who locked this folder."""
     for lock in LOCKS.glob("*.lock"):
-        if os.getuid() not in (0, lock.stat().st_uid):  # root sees all processes
-            return lock.owner()
+        with suppress(FileNotFoundError):  # its snakemake has just ended
+            owner = lock.stat().st_uid
+            if os.getuid() not in (0, owner):  # root sees all processes
+                return _name_of(owner)
     return None
+
+
+def _name_of(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:  # as in a container
+        return f"user {user}"
 
 
 def _running_snakemake() -> int | None:

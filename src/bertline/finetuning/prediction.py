@@ -162,6 +162,7 @@ def _read_task(path: Path) -> Json:
         or not isinstance(task.get("task", ""), str)
         or not all(type(parts[1].get(key, 1)) is int and parts[1].get(key, 1) > 0 for key in SETTINGS)
         or not _are_texts(parts[2].get("texts", ["text"]))
+        or type(parts[2].get("word", 0)) is not int
         or not isinstance(task.get("null_threshold", 0.0), int | float | None)
     ):
         raise BertlineError(f"{path} is not the description of a fine-tuned model; get it again, or delete it")

@@ -120,7 +120,7 @@ def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> It
             yield dict(zip(QUESTION_COLUMNS, cells, strict=True))
     elif model.head == "tokens":
         if path.suffix == ".conll":
-            word = model.task.get("table", {}).get("word", 0)
+            word = model.task.get("table", {}).get("word", 0)  # as in the training data
             yield from ({"words": words} for words in read_conll(path, word=word, tag=word, tagged=False).words)
             return
         yield from ({"words": texts[0].split()} for texts in read_texts(path, columns or ("text",)))

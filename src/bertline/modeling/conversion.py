@@ -67,8 +67,9 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
     config = read_configuration(described)
     theirs = _of_pickle(source / PICKLE) if index is None else _of_tensorflow(index.with_suffix(""))
     unused = unused_positions_of(config, described)
-    head, labels = _head_of(config, read_config_json(described))
+    head = _head_of(config, read_config_json(described))
     weights = from_huggingface(config, theirs, str(source), head, unused_positions=unused)
+    labels = _classes(described, head, weights.get("classifier.weight"))
     with TemporaryDirectory() as folder:
         tokenizer_json = Path(folder) / paths.TOKENIZER
         save_tokenizer(_tokenizer(source, lowercase), tokenizer_json)
@@ -76,14 +77,27 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
             write_huggingface(config, weights, tokenizer_json, aside, head=head, labels=labels)
 
 
-def _head_of(config: NetworkConfig, described: Mapping[str, Any]) -> tuple[Head | None, tuple[str, ...]]:
-    """Return the head of a fine-tuned network's config.json, and the names of its classes; None of a pretrained one."""
+def _head_of(config: NetworkConfig, described: Mapping[str, Any]) -> Head | None:
+    """Return the head of a fine-tuned network's config.json; None of a pretrained one."""
     heads = {name: head for head, (name, _) in architecture_of(config).huggingface.TASKS.items()}
-    head = heads.get((described.get("architectures") or [None])[0])
-    names = described.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # transformers leaves these out
-    if head is None or head == "answer" or (head == "sequence" and len(names) == 1):
-        return head, ()
-    return head, tuple(str(names[str(index)]) for index in range(len(names)))
+    return next((head for name, head in heads.items() if described.get("architectures") == [name]), None)
+
+
+def _classes(described: Path, head: Head | None, weights: Tensor | None) -> tuple[str, ...]:
+    """Return the names of a head's classes; none of a regression and of answers.
+
+    Raises BertlineError for several labels an input, of which the layout of a `TaskNetwork` has none.
+    """
+    given = read_config_json(described)
+    if given.get("problem_type") == "multi_label_classification":
+        raise BertlineError(f"{described}: problem_type is multi_label_classification, which cannot be read")
+    outputs = 0 if weights is None else len(weights)
+    if head in (None, "answer") or (head == "sequence" and outputs == 1):
+        return ()
+    names = given.get("id2label") or {}
+    if not isinstance(names, dict):
+        raise BertlineError(f"{described}: id2label is not an object; get it again")
+    return tuple(str(names.get(str(index), f"LABEL_{index}")) for index in range(outputs))
 
 
 def _of_tensorflow(prefix: Path) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ class CorpusText(TypedDict, total=False):
     """What names the text of a corpus; one of the following.
 
     Attributes:
-        parts: the files of each part, none if they are known when its job runs.
+        parts: the files of each part; an empty list if only the part's job finds them.
         listing: the files of a dump, see `corpus.sources.slices_of`.
         wiki: the database name of a dump that the graph downloads.
     """

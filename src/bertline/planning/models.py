@@ -89,7 +89,10 @@ def check_length(model: Mapping[str, Any], length: int, where: str) -> None:
 def shape_of(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return what determines the shapes of a network's layers: `architecture`, sizes and numbers."""
     architecture = model.get("architecture", "bert")
-    return {"architecture": architecture, **{key: _key(model, key) for key in PUBLISHED[architecture]}}
+    keys = set(PUBLISHED[architecture])
+    if architecture == "modern":  # its rotary positions need no table
+        keys.remove("max_position_embeddings")
+    return {"architecture": architecture, **{key: _key(model, key) for key in sorted(keys)}}
 
 
 def _key(model: Mapping[str, Any], key: str) -> int:

@@ -35,7 +35,7 @@ def add_phase(
         key = f"{where.removeprefix('configuration: ')}.phases.{phase}.initial_weights"
         key, source = (f"{key}.directory", given["directory"]) if "directory" in given else (key, given)
         initial = external_weights(plan, key, source)
-    _check_initial(plan, f"{where}.phases.{phase}", model, dataset, settings, initial)
+    _check_initial(plan, f"{where}.phases.{phase}", model, settings, initial)
     semantic.pop("initial_weights", None)
     if initial is None or "directory" in initial:  # only a phase has something to carry over
         semantic.pop("carry_over", None)
@@ -108,7 +108,7 @@ def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> st
     return other["phases"][given["phase"]]
 
 
-def _check_initial(plan: Plan, where: str, model: Json, dataset: str, settings: Json, initial: Json | None) -> None:
+def _check_initial(plan: Plan, where: str, model: Json, settings: Json, initial: Json | None) -> None:
     """Raise BertlineError for another phase whose weights, or whose optimizer's moments, this one cannot take."""
     if initial is None or "phase" not in initial:
         return
@@ -119,10 +119,11 @@ def _check_initial(plan: Plan, where: str, model: Json, dataset: str, settings: 
             f"{where}.carry_over: given {settings['carry_over']}, but the optimizer is {ours}, and that of the phase "
             f"before, {theirs}, has other moments; set carry_over: weights"
         )
-    if shape_of(earlier["model"]) != shape_of(model):
+    there, here = shape_of(earlier["model"]), shape_of(model)
+    if differing := [key for key in here if there.get(key) != here[key]]:
+        others = ", ".join(f"{key} is {there.get(key)} there and {here[key]} here" for key in differing)
         raise BertlineError(
-            f"{where}.initial_weights: the phase has the network {shape_of(earlier['model'])}, and this run "
-            f"{shape_of(model)}; start from weights of the same network"
+            f"{where}.initial_weights: another network ({others}); start from weights of the same network"
         )
 
 

@@ -30,14 +30,14 @@ def add_predictions(plan: Plan) -> None:
         for name, given in plan.config[kind].items():
             key, problems = f"{kind}.{name}", list[str]()
             ranked = {part: given[part] for part in RANKED if part in given}
-            output = os.path.relpath(given["output"] or (paths.RANKING if ranked else default).format(name=name))
+            output = _normal(given["output"] or (paths.RANKING if ranked else default).format(name=name))
             _check_output(plan, f"{key}.output", Path(output), Path(default).parent)
             model = _model(plan, f"{key}.model", given["model"], problems)
             if ranked:
                 files = [file for part in ranked for file in expand(problems, f"{key}.{part}", [given[part]])]
             else:
                 files = expand(problems, f"{key}.inputs", given["inputs"])
-            if output in map(os.path.relpath, files):
+            if output in map(_normal, map(str, files)):
                 raise BertlineError(f"configuration: {key}.output: {output} is also an input; choose another file")
             options = {
                 part: value for part, value in given.items() if part not in ("model", "inputs", "output", *RANKED)
@@ -63,6 +63,12 @@ def add_predictions(plan: Plan) -> None:
                 recipe["ranked"] = ranked
             plan.predictions[output] = recipe
             plan.warnings += problems
+
+
+def _normal(path: str) -> str:
+    """Return one of the ways to write a path: relative to this folder, or absolute if it is elsewhere."""
+    relative = os.path.relpath(path)
+    return os.path.abspath(path) if relative.startswith("..") else relative
 
 
 def _check_output(plan: Plan, key: str, output: Path, folder: Path) -> None:

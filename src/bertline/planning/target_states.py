@@ -60,7 +60,7 @@ def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
 def _is_skipped(inside: tuple[str, ...]) -> bool:
     """Return whether a name, by its parts below that of its run, is not listed."""
     is_corpus = len(inside) == 2 and inside[0] == "corpora"
-    return inside[-1:] != () and inside[-1] in SKIPPED and not is_corpus
+    return bool(inside) and inside[-1] in SKIPPED and not is_corpus
 
 
 def _state(plan: Plan, path: str, name: Name) -> str:

@@ -149,7 +149,10 @@ def checkpoints_in(directory: Path) -> dict[int, Path]:
 
 
 def durable_step(folder: Path | str) -> int:
-    """Return the step of the last complete checkpoint of a training; 0 if there is none."""
+    """Return the last step of a training that is saved, with a point of the journal that stays; 0 if there is none.
+
+    It is that of the newest checkpoint, or one less if that step's evaluation was interrupted.
+    """
     durable = Path(folder, DURABLE)
     if not durable.exists():
         return 0

@@ -54,14 +54,16 @@ def measure(candidates: Candidates, scores: np.ndarray, qrels: Qrels, relevance_
     return {name: np.array(values) for name, values in found.items()}
 
 
-def p_value(scores: np.ndarray, others: np.ndarray) -> float:
+def p_value(scores: np.ndarray, others: np.ndarray) -> float | None:
     """Return the p-value of a two-sided paired t-test over queries, float64 [Q] each.
 
-    It is 1 for a single query, and if all queries have the same difference, of which the test's variance would be 0.
+    It is 1 for a single query or without a difference. It is None, undefined, if all queries have the same difference.
     """
     differences = scores - others
-    if len(scores) < 2 or np.allclose(differences, differences[0], rtol=0, atol=1e-9):
+    if len(scores) < 2 or np.allclose(differences, 0, rtol=0, atol=1e-9):
         return 1.0
+    if np.allclose(differences, differences[0], rtol=0, atol=1e-9):
+        return None
     return float(stats.ttest_rel(scores, others).pvalue)
 
 

@@ -210,7 +210,11 @@ def _evaluate(
     return Evaluation(
         {name: 100.0 * float(values.mean()) for name, values in measures.items()},
         write,
-        {f"p_value_{name}": p_value(measures[metric], of[metric]) for name, of in baselines.items()},
+        {
+            f"p_value_{name}": value
+            for name, of in baselines.items()
+            if (value := p_value(measures[metric], of[metric])) is not None
+        },
     )
 
 
