@@ -209,7 +209,7 @@ def test_a_phase_on_unlike_nodes_is_a_heterogeneous_job_that_divides_by_measured
 
 def test_no_value_of_a_configuration_is_a_command_of_the_shell(workflow_folder: Path, sample: Path) -> None:
     config = copy.deepcopy(SMALL_CONFIG)
-    config["corpora"] = {"book": {**config["corpora"]["book"], "encoding": "utf-8; touch injected"}}
+    config["corpora"] = {"book": {**config["corpora"]["book"], "separator": "; touch injected"}}
     config["datasets"]["small"]["corpora"] = ["book"]
     urls = {name: {"url": f"https://localhost/{name};touch$IFS-injected"} for name in ("train", "dev")}
     config["evaluation"]["squad_v1"] = urls

@@ -239,7 +239,7 @@ def test_every_job_left_a_log_and_a_benchmark(graph: Path) -> None:
 
 
 def test_what_is_pruned_is_not_made_again(graph: Path) -> None:
-    shards = list(graph.glob("results/datasets/*/shards/*.txt.zst"))
+    shards = list(graph.glob("results/runs/first/dataset/shards/*.txt.zst"))
     assert shards
     prune = [sys.executable, "workflow/scripts/prune.py", "--configfile", "small.yaml"]
     subprocess.run(prune, cwd=graph, check=True)
