@@ -157,7 +157,8 @@ def test_moved_data_weights_and_datasets_train_nothing_again(
     Path("data").mkdir()
     Path("data/t.csv").write_text("text,label\nabc abc,x\nxyz xyz,y\n")
     Path("dataset").mkdir()
-    Path("dataset/dataset.json").write_text('{"fingerprint": "0123456789abcdef"}')
+    card = {"fingerprint": "0123456789abcdef", "sequence_lengths": {"128": {}}, "corpora": []}
+    Path("dataset/dataset.json").write_text(json.dumps(card))
     Path("dataset/tokenizer.json").write_text("{}")
 
     def write_config(weights: str, data: str, dataset: str) -> None:
