@@ -7,6 +7,7 @@ Google's run_squad.py, as in `bertline.finetuning.squad_answers`.
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,8 @@ class QuestionAnswering(PythonModel):
                 start, end = divmod(index, last - first)
                 if scores[start, end] <= best:
                     break
-                found = context[spans[first + start][0] : spans[first + end][1]]
-                if found.strip():  # white space is no answer
+                found = text_between(context, spans[first + start][0], spans[first + end][1])
+                if found:  # white space is no answer
                     best, text = float(scores[start, end]), found
                     break
         null = float((starts[:, 0] + ends[:, 0]).min())
@@ -83,6 +84,13 @@ class QuestionAnswering(PythonModel):
         with torch.inference_mode():
             outputs = self.network(**inputs)
         return outputs.start_logits, outputs.end_logits
+
+
+def text_between(context: str, start: int, stop: int) -> str:
+    """Return the text of tokens, with the marks that a vocabulary without accents leaves out."""
+    while stop > start and stop < len(context) and unicodedata.category(context[stop]) == "Mn":
+        stop += 1
+    return context[start:stop].strip()
 
 
 def most_context(windows: list[tuple[int, int]], token: int) -> int:
