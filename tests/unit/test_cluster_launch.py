@@ -123,8 +123,10 @@ def test_threads_of_ranks_spin_briefly_unless_the_user_chose_or_they_have_their_
 def test_several_nodes_become_one_srun_task_a_rank(tmp_path):
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "srun").write_text(SRUN)
-    (folder / "srun").chmod(0o755)
+    # A squeue that does not know the job: one that does not answer is asked again.
+    for name, content in {"srun": SRUN, "squeue": "#!/bin/sh\n"}.items():
+        (folder / name).write_text(content)
+        (folder / name).chmod(0o755)
     path = f"{folder}:{os.environ['PATH']}"
     geometry = ("--nodes", 2, "--processes-per-node", 2, "--threads", 8)
     done = launch(tmp_path, WRITE_ENVIRONMENT, *geometry, after=["--x"], PATH=path, SLURM_JOB_ID="61234")
@@ -182,8 +184,12 @@ def test_without_slurm_each_node_starts_its_ranks(tmp_path, starter):
 )
 def test_a_rank_gets_scheduler_and_number_of_its_job(tmp_path, variable, job):
     program = "import json, os, sys\nprint(json.dumps(os.environ.get('BERTLINE_JOB')), file=sys.stderr)"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/squeue").write_text("#!/bin/sh\n")
+    (tmp_path / "bin/squeue").chmod(0o755)
     # That of the job in which this one was submitted is not passed on.
-    done = launch(tmp_path, program, BERTLINE_JOB="slurm 1", **{variable: "4711"})
+    given = {variable: "4711", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    done = launch(tmp_path, program, BERTLINE_JOB="slurm 1", **given)
     assert json.loads(done.stderr) == job
 
 
