@@ -65,7 +65,7 @@ def send_artifacts(
         try:
             if before.get(name) != digest:
                 client.log_artifact(run_id, str(path), folder or None)
-        except Exception as error:
+        except Exception as error:  # each kind of store has a library with errors of its own
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             refused.append(f"{name} of {entry.name} ({reason[:200]})")
         else:

@@ -23,7 +23,8 @@ class Meter:
         self._model, self._has_pairs, self._peak = model, has_pairs, peak_of_all(group.device)
         self._system = SystemMetrics(group)
         self._last_read = time.monotonic()
-        self._first, self._first_ended, self._samples_after_first = (0.0, 0), 0.0, 0
+        self._first = (0.0, 0)  # seconds and samples of the first step
+        self._first_ended, self._samples_after_first = 0.0, 0
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._last: dict[str, float] = {}  # averages, norm and learning rate of the last step
 
