@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 # Increment a stage's number whenever a change of its code changes its result; tests/unit/test_stage_versions.py
@@ -34,13 +35,21 @@ FINGERPRINT_LENGTH = 16
 
 
 def canonical_json(value: Any) -> str:
-    """Return JSON with sorted keys and no spaces: equal values give equal text. Raises ValueError for NaN and inf."""
+    """Return JSON with sorted keys and no spaces. Raises ValueError for NaN and inf."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def fingerprint(value: Any) -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of `value`'s canonical JSON."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:FINGERPRINT_LENGTH]
+    """Return the first 16 hexadecimal digits of the SHA-256 of `value`'s canonical JSON, with 4 for 4.0."""
+    return hashlib.sha256(canonical_json(_whole(value)).encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _whole(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def stage_versions(*stages: str) -> dict[str, int]:

@@ -157,8 +157,8 @@ def test_only_phases_that_continue_in_the_data_have_a_new_fingerprint(
 def test_each_carry_over_from_a_phase_is_another_result_and_elsewhere_it_has_no_effect() -> None:
     values = ("weights", "weights+moments", "everything")
     Path("weights").mkdir()
-    for name in ("config.json", "model.safetensors"):
-        Path("weights", name).write_text("{}")
+    shutil.copy(ROOT / "config/models/bert-tiny.json", "weights/config.json")
+    Path("weights/model.safetensors").write_text("{}")
     first, second, external = set(), set(), set()
     for value in values:
         phase = {**PHASE, "carry_over": value}

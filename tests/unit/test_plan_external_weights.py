@@ -307,6 +307,39 @@ def test_a_network_that_is_not_here_yet_does_not_limit_the_length_and_one_that_i
         plan_of(config)
 
 
+@pytest.mark.parametrize(
+    ("theirs", "message"),
+    [
+        ({"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}, ""),
+        ({}, "hidden_size is 768 there and 128 here, intermediate_size is 3072 there and 512 here, num_att"),
+        ({"model_type": "modernbert"}, "architecture is modern there and bert here, hidden_size is 768 there"),
+        ({"model_type": ["bert"]}, "hidden_size is 768 there and 128 here"),
+    ],
+)
+def test_a_phase_starts_from_weights_of_the_same_network(theirs: dict[str, Any], message: str) -> None:
+    Path("shaped").mkdir()
+    Path("shaped/config.json").write_text(json.dumps(theirs))
+    Path("shaped/model.safetensors").touch()
+    dataset = {"corpora": ["own"], "shards": 1, "tokenizer": {"train": "wordpiece", "vocab_size": 100}}
+    phase = {"sequence_length": 128, "global_batch_size": 8, "steps": 10, "learning_rate": 1e-3}
+    config = {
+        "corpora": {"own": {"source": "files", "paths": ["shaped/config.json"]}},
+        "datasets": {"own": dataset},
+        "runs": {
+            "r": {
+                "dataset": "own",
+                "model": "bert-tiny",
+                "phases": {"phase1": {**phase, "initial_weights": {"directory": "shaped"}}},
+            }
+        },
+    }
+    if not message:
+        plan_of(config)
+        return
+    with pytest.raises(BertlineError, match=rf"runs\.r\.phases\.phase1\.initial_weights: another network \({message}"):
+        plan_of(config)
+
+
 @pytest.mark.parametrize("revision", ["main", "v1.0", "1a2b3c4", REVISION.upper()])
 def test_a_branch_or_a_tag_is_refused_with_the_advice_to_pin_a_commit(revision: str) -> None:
     with pytest.raises(

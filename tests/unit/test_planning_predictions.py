@@ -135,6 +135,18 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
         ({"output": "x.pickle"}, "predict.new.output: given 'x.pickle'"),
         ({"output": "$(touch me).jsonl"}, "predict.new.output: given '$(touch me).jsonl'"),
         ({"kind": "features", "layers": []}, "features.new.layers: given []"),
+        (
+            {"kind": "features", "model": "theirs", "layers": [-14]},
+            "features.new.layers: given -14, allowed are -13 to 12",
+        ),
+        (
+            {"kind": "features", "layers": [3, 13]},  # of a fine-tuned model
+            "features.new.layers: given 13, allowed are -13 to 12",
+        ),
+        (
+            {"kind": "features", "model": "theirs", "max_sequence_length": 513},
+            "features.new.max_sequence_length: given 513, allowed is at most the model's max_position_embeddings, 512",
+        ),
     ],
 )
 def test_an_impossible_prediction_is_one_line(entry: dict[str, Any], message: str) -> None:

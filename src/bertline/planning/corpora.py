@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
 import os
 import re
@@ -46,7 +47,6 @@ def resolve_corpus(
     corpus = config["corpora"][name]
     kind = corpus["source"]
     semantic = strip_defaults(corpus, definition(schema, kind), schema)
-    semantic.pop("licence", None)  # it changes no document
     if kind == "wikimedia":
         _check_wikimedia(corpus, semantic, name)
     _check_stop_words(corpus, semantic, name)
@@ -56,6 +56,7 @@ def resolve_corpus(
             check_encoding(corpus["encoding"])
         except BertlineError as error:
             raise BertlineError(f"configuration: corpora.{name}.encoding: {error}") from None
+    _leave_out_spelling(semantic)
     text = _text_of(config, name, semantic, problems, downloads)
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
@@ -69,6 +70,27 @@ def resolve_corpus(
         stages.append("parts")
     key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
     return {"name": name, "settings": corpus, **text, "key": f"{name}-{key[:8]}"}
+
+
+def _leave_out_spelling(semantic: Json) -> None:
+    """Write the settings that identify a corpus in one way, without those that change no document."""
+    semantic.pop("licence", None)
+    if not semantic.get("salvage"):  # else a file is read up to this limit; without, it is refused
+        semantic.pop("unpack_ratio", None)
+    if "encoding" in semantic:
+        given = semantic["encoding"]
+        names = [codecs.lookup(encoding).name for encoding in ([given] if isinstance(given, str) else given)]
+        semantic["encoding"] = names if len(names) > 1 else names[0]
+        if semantic["encoding"] == "utf-8":
+            del semantic["encoding"]
+    identification = semantic.get("language_identification", {})
+    if "keep" in identification:
+        keep = identification["keep"]
+        languages = sorted({keep} if isinstance(keep, str) else set(keep))
+        semantic["language_identification"] = {
+            **identification,
+            "keep": languages if len(languages) > 1 else languages[0],
+        }
 
 
 def _text_of(config: Json, name: str, semantic: Json, problems: list[str], downloads: dict[str, Json]) -> CorpusText:

@@ -5,7 +5,7 @@ Without these checks, problems would only be found when training begins, after d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ PUBLISHED = {
     "modern": {**_BASE, "num_hidden_layers": 22, "intermediate_size": 1152, "max_position_embeddings": 8192},
     "roberta": _BERT,
 }
+# By the `model_type` of a config.json.
+ARCHITECTURE_OF_TYPE = {"bert": "bert", "modernbert": "modern", "roberta": "roberta"}
 
 
 def resolve_model(schema: Json, models: Path, where: str, model: str | Json) -> Json:
@@ -62,18 +64,22 @@ def resolve_model(schema: Json, models: Path, where: str, model: str | Json) -> 
 
 
 def read_network(path: Path) -> Json | None:
-    """Return the keys of a network in a config.json that `check_length` reads, None if there is no such file.
+    """Return the keys of a network in a config.json that the functions below read, None if there is no such file.
 
-    Raises BertlineError if it does not describe a network.
+    Raises BertlineError if it does not describe a network. Other kinds of networks are refused when weights are read.
     """
     if not path.is_file():
         return None
-    given, key = read_json(path), "max_position_embeddings"
-    if not isinstance(given, dict) or type(given.get(key, 0)) is not int:
-        raise BertlineError(
-            f"{path} is not a JSON object, or its {key} is not an integer; name the config.json of a network"
-        )
-    return {key: given[key]} if key in given else {}
+    given = read_json(path)
+    if not isinstance(given, dict):
+        raise BertlineError(f"{path} is not a JSON object; name the config.json of a network")
+    architecture = ARCHITECTURE_OF_TYPE.get(str(given.get("model_type", "bert")), "bert")
+    found: Json = {"architecture": architecture}
+    for key in PUBLISHED[architecture].keys() & given.keys():
+        if type(given[key]) is not int:
+            raise BertlineError(f"{path}: its {key} is not an integer; name the config.json of a network")
+        found[key] = given[key]
+    return found
 
 
 def check_length(model: Mapping[str, Any], length: int, where: str) -> None:
@@ -84,6 +90,22 @@ def check_length(model: Mapping[str, Any], length: int, where: str) -> None:
             f"{where}: given {length}, allowed is at most the model's max_position_embeddings, {most}; raise that or "
             "lower this"
         )
+
+
+def check_layers(model: Mapping[str, Any], layers: Sequence[int], where: str) -> None:
+    """Raise BertlineError, naming the key `where`, for a layer that a network does not have; 0 are the embeddings."""
+    depth = _key(model, "num_hidden_layers")
+    for layer in layers:
+        if not -depth - 1 <= layer <= depth:
+            raise BertlineError(f"{where}: given {layer}, allowed are -{depth + 1} to {depth}")
+
+
+def check_shape(theirs: Mapping[str, Any], ours: Mapping[str, Any], where: str) -> None:
+    """Raise BertlineError, naming the key `where`, if the weights of one network do not fit into the other."""
+    there, here = shape_of(theirs), shape_of(ours)
+    if differing := [key for key in here if there.get(key) != here[key]]:
+        others = ", ".join(f"{key} is {there.get(key)} there and {here[key]} here" for key in differing)
+        raise BertlineError(f"{where}: another network ({others}); start from weights of the same network")
 
 
 def shape_of(model: Mapping[str, Any]) -> dict[str, Any]:

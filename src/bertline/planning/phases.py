@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.entries import DatasetEntry, PhaseRecipe
 from bertline.planning.external_weights import external_weights, without_directory
-from bertline.planning.models import check_length, shape_of
+from bertline.planning.models import check_length, check_shape, read_network
 from bertline.planning.plan import Plan
+from bertline.results import paths
 from bertline.settings.configuration import check_allowed, definition, strip_defaults
 from bertline.training.recipe import check_together, check_used
 
@@ -24,9 +27,11 @@ def add_phase(
 
     Raises BertlineError for settings that are incompatible with each other, the model or the dataset.
     """
+    weights = settings["corpus_weights"]
+    settings = {**settings, "corpus_weights": {name: weight for name, weight in weights.items() if weight != 1}}
     semantic = strip_defaults(settings, definition(plan.schema, "phase"), plan.schema)
     _check_phase(plan, f"{where}.phases.{phase}", model, settings, semantic, plan.datasets[dataset])
-    _check_corpus_weights(plan, f"{where}.phases.{phase}.corpus_weights", dataset, settings)
+    _check_corpus_weights(plan, f"{where}.phases.{phase}.corpus_weights", dataset, weights)
     initial: Json | None = {"phase": before[-1]} if before else None
     given = settings.get("initial_weights")
     if given and "run" in given:
@@ -109,8 +114,13 @@ def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> st
 
 
 def _check_initial(plan: Plan, where: str, model: Json, settings: Json, initial: Json | None) -> None:
-    """Raise BertlineError for another phase whose weights, or whose optimizer's moments, this one cannot take."""
-    if initial is None or "phase" not in initial:
+    """Raise BertlineError for weights, or for moments of another phase's optimizer, that this phase cannot take."""
+    if initial is None:
+        return
+    where_of_weights = f"{where}.initial_weights"
+    if "directory" in initial:
+        if (network := read_network(Path(initial["directory"], paths.CONFIG))) is not None:
+            check_shape(network, model, where_of_weights)
         return
     earlier = plan.phases[initial["phase"]]
     theirs, ours = earlier["settings"]["optimizer"], settings["optimizer"]
@@ -119,12 +129,7 @@ def _check_initial(plan: Plan, where: str, model: Json, settings: Json, initial:
             f"{where}.carry_over: given {settings['carry_over']}, but the optimizer is {ours}, and that of the phase "
             f"before, {theirs}, has other moments; set carry_over: weights"
         )
-    there, here = shape_of(earlier["model"]), shape_of(model)
-    if differing := [key for key in here if there.get(key) != here[key]]:
-        others = ", ".join(f"{key} is {there.get(key)} there and {here[key]} here" for key in differing)
-        raise BertlineError(
-            f"{where}.initial_weights: another network ({others}); start from weights of the same network"
-        )
+    check_shape(earlier["model"], model, where_of_weights)
 
 
 def _check_phase(plan: Plan, where: str, model: Json, settings: Json, chosen: Json, dataset: DatasetEntry) -> None:
@@ -148,10 +153,9 @@ def _check_phase(plan: Plan, where: str, model: Json, settings: Json, chosen: Js
     check_together(settings, model, where)
 
 
-def _check_corpus_weights(plan: Plan, where: str, dataset: str, settings: Json) -> None:
+def _check_corpus_weights(plan: Plan, where: str, dataset: str, weights: Json) -> None:
     entry = plan.datasets[dataset]
     corpora = entry["settings"]["corpora"] if "settings" in entry else entry["corpora"]
-    weights = settings["corpus_weights"]
     for corpus in weights:
         check_allowed(where, corpus, corpora, "the dataset's corpora")
     if corpora and all(weights.get(corpus, 1) in (0, {"tokens": 0}) for corpus in corpora):

@@ -11,8 +11,10 @@ from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, expand
 from bertline.planning.entries import PredictionRecipe, last_phase
 from bertline.planning.external_weights import external_weights
+from bertline.planning.models import check_layers, check_length, read_network
 from bertline.planning.plan import Plan
 from bertline.results import paths
+from bertline.settings.configuration import defaults_of
 
 # Default files by key of the configuration, which is also the key of the plan's entries.
 DEFAULT_OUTPUTS = {"predict": paths.PREDICTION, "features": paths.FEATURES}
@@ -39,6 +41,8 @@ def add_predictions(plan: Plan) -> None:
                 files = expand(problems, f"{key}.inputs", given["inputs"])
             if output in map(_normal, map(str, files)):
                 raise BertlineError(f"configuration: {key}.output: {output} is also an input; choose another file")
+            if kind == "features":
+                _check_network(plan, key, given, model)
             options = {
                 part: value for part, value in given.items() if part not in ("model", "inputs", "output", *RANKED)
             }
@@ -103,6 +107,22 @@ def _model(plan: Plan, key: str, given: str | Json, problems: list[str]) -> Json
             f"configuration: {key}: given {given}, allowed are {allowed}, one of their seeds, or a folder"
         )
     return models[name] if name in models else {"finetuning": seeds[name]}
+
+
+def _check_network(plan: Plan, key: str, features: Json, model: Json) -> None:
+    """Raise BertlineError for layers or lengths that the network of some features does not have."""
+    if "phase" in model:
+        network: Json | None = plan.phases[model["phase"]]["model"]
+    else:
+        finetuning = plan.kept[model["kept"]]["finetunings"][0] if "kept" in model else model.get("finetuning")
+        network = plan.finetunings[finetuning]["model"] if finetuning else model
+        if "directory" in network:
+            network = read_network(Path(network["directory"], paths.CONFIG))
+    if network is None:  # not fetched yet
+        return
+    check_length(network, features["max_sequence_length"], f"configuration: {key}.max_sequence_length")
+    if features["layers"] != defaults_of("features")["layers"]:  # which are those that there are
+        check_layers(network, features["layers"], f"configuration: {key}.layers")
 
 
 def model_folder(model: Json) -> str:

@@ -1,0 +1,93 @@
+"""Changes of a configuration that change no result: what was made under the old one is found under the new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_plan import PHASE, changed, inputs, plan_of
+
+from bertline.fingerprint import fingerprint
+from bertline.planning.plan import Plan
+
+assert inputs  # the fixture
+
+
+def without_dump(**corpus: object) -> dict:
+    """The configuration with a corpus of files alone, which has these settings."""
+    books = {"source": "files", "paths": ["books/*.txt"], **corpus}
+    return changed(corpora={"books": books}, datasets__both__corpora=["books"])
+
+
+def keys_of(plan: Plan) -> list[list[str]]:
+    return [sorted(part) for part in (plan.corpora, plan.datasets, plan.phases, plan.finetunings, plan.kept)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"minimum_characters": 1}, {}),
+        ({"encoding": "utf8"}, {"encoding": "UTF-8"}),
+        ({"encoding": "UTF-8"}, {}),
+        ({"encoding": "latin-1"}, {"encoding": "iso-8859-1"}),
+        ({"encoding": ["utf-8", "latin1"]}, {"encoding": ["UTF8", "L1"]}),
+        ({"language_identification": {"keep": "lv"}}, {"language_identification": {"keep": ["lv"]}}),
+        ({"language_identification": {"keep": ["lt", "lv"]}}, {"language_identification": {"keep": ["lv", "lt"]}}),
+        ({"unpack_ratio": 500}, {}),
+    ],
+)
+def test_a_corpus_does_not_depend_on_how_a_setting_is_written(one: dict, other: dict) -> None:
+    assert keys_of(plan_of(without_dump(**one))) == keys_of(plan_of(without_dump(**other)))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"encoding": "latin-1"}, {}),
+        ({"encoding": ["utf-8", "latin-1"]}, {"encoding": "utf-8"}),
+        ({"encoding": ["utf-8", "latin-1"]}, {"encoding": ["utf-8", "cp1252"]}),
+        ({"language_identification": {"keep": ["lt", "lv"]}}, {"language_identification": {"keep": "lv"}}),
+    ],
+)
+def test_a_corpus_of_other_text_is_another(one: dict, other: dict) -> None:
+    assert not plan_of(without_dump(**one)).corpora.keys() & plan_of(without_dump(**other)).corpora.keys()
+
+
+def test_of_a_salvaged_dump_the_limit_of_unpacking_decides_what_is_read() -> None:
+    Path("dump.xml.gz").write_bytes(b"\x1f\x8b")
+
+    def corpora(**settings: object) -> set[str]:
+        wiki = {"source": "wikimedia", "paths": ["dump.xml.gz"], **settings}
+        return set(plan_of(changed(corpora={"wiki": wiki}, datasets__both__corpora=["wiki"])).corpora)
+
+    assert corpora(unpack_ratio=500) == corpora()
+    assert corpora(unpack_ratio=500, salvage=True) != corpora(salvage=True)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"warmup": 4}, {"warmup": 4.0}),
+        ({"corpus_weights": {"books": 2}}, {"corpus_weights": {"books": 2.0}}),
+        ({"corpus_weights": {"books": 2, "wikipedia": 1}}, {"corpus_weights": {"books": 2}}),
+        ({"corpus_weights": {"books": 1.0}}, {}),
+        ({"corpus_weights": {"books": {"tokens": 1.0e6}}}, {"corpus_weights": {"books": {"tokens": 1_000_000}}}),
+    ],
+)
+def test_a_phase_does_not_depend_on_how_a_setting_is_written(one: dict, other: dict) -> None:
+    with_one, with_other = (
+        plan_of(changed(runs__first__phases={"phase1": {**PHASE, **settings}})) for settings in (one, other)
+    )
+    assert keys_of(with_one) == keys_of(with_other)
+    weights = [phase["settings"]["corpus_weights"] for plan in (with_one, with_other) for phase in plan.phases.values()]
+    assert weights[0] == weights[1]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53), st.text())
+def test_equal_numbers_have_equal_fingerprints_and_others_have_not(number: float, key: str) -> None:
+    as_other = int(number) if isinstance(number, float) and number.is_integer() else float(number)
+    assert fingerprint({key: [number, {key: number}]}) == fingerprint({key: [as_other, {key: as_other}]})
+    assert fingerprint({key: number}) != fingerprint({key: number + 1 or 0.5}) or number + 1 == number
+    assert fingerprint({key: True}) != fingerprint({key: 1})
