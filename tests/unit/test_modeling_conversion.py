@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 from tensorflow_checkpoint.make import shapes, values
 
 from bertline.console import BertlineError
@@ -143,6 +144,17 @@ def test_a_fine_tuned_head_has_google_s_names(tmp_path: Path, head: Head) -> Non
     found = dict(read_checkpoint(tmp_path / "out/bert_model.ckpt"))
     name = "cls/squad/output_weights" if head == "answer" else "output_weights"
     assert np.array_equal(found[name], network.state_dict()["classifier.weight"].numpy())
+    # As run_classifier.py and run_squad.py name what they save; and back, with the head.
+    for path in (tmp_path / "out").glob("bert_model.ckpt.*"):
+        path.rename(path.with_name(path.name.replace("bert_model.ckpt", "model.ckpt-343")))
+    convert_weights(tmp_path / "out", tmp_path / "back", lowercase=True)
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "back"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+    assert load_finetuned(tmp_path / "back").labels == (() if head == "answer" else ("LABEL_0", "LABEL_1"))
+    (tmp_path / "out/model.ckpt-0.index").touch()
+    with pytest.raises(BertlineError, match=r"several checkpoints \(model.ckpt-0.index, model.ckpt-343.index\)"):
+        convert_weights(tmp_path / "out", tmp_path / "second", lowercase=True)
 
 
 def test_a_modern_network_has_no_checkpoint_of_google_s(tmp_path: Path) -> None:
@@ -245,7 +257,7 @@ def cut(path: Path, size: int) -> None:
         (
             lambda folder: (folder / "bert_model.ckpt.index").unlink(),
             True,
-            r"neither \*\.ckpt\.index nor pytorch_model",
+            r"neither \*\.ckpt\*\.index nor pytorch_model",
         ),
         (
             lambda folder: (folder / "vocab.txt").write_text("\n".join([*VOCABULARY[:-1], "Paris"])),

@@ -40,6 +40,14 @@ from bertline.tasks.task import Head
 logger = logging.getLogger(__name__)
 
 PICKLE = "pytorch_model.bin"
+CHECKPOINTS = "*.ckpt*.index"  # bert_model.ckpt.index, or model.ckpt-343.index
+# The linear layers of Google's run_classifier.py and run_squad.py, and their names in transformers.
+HEADS = {
+    "output_weights": "classifier.weight",
+    "output_bias": "classifier.bias",
+    "cls/squad/output_weights": "qa_outputs.weight",
+    "cls/squad/output_bias": "qa_outputs.bias",
+}
 # Errors for damaged files: torch.load raises the error of the operation at which it stops.
 PICKLE_ERRORS = (
     *(pickle.UnpicklingError, RuntimeError, EOFError, OSError, struct.error, AssertionError, MemoryError),
@@ -51,23 +59,27 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
     """Write a directory in Hugging Face's layout, complete or absent.
 
     Args:
-        source: a folder with a TensorFlow checkpoint (`*.ckpt.index`), `bert_config.json` and `vocab.txt`, as Google
-            released BERT; or with `pytorch_model.bin`, `config.json` and a tokenizer. Only tensors are read from the
-            pickle: one that would run code is refused.
+        source: a folder with a TensorFlow checkpoint (`*.ckpt*.index`), `bert_config.json` and `vocab.txt`, as Google
+            released BERT, or fine-tuned by its run_classifier.py or run_squad.py; or with `pytorch_model.bin`,
+            `config.json` and a tokenizer. Only tensors are read from the pickle: one that would run code is refused.
         lowercase: whether vocab.txt is lowercase; by default, what another file in its folder specifies.
 
     Raises BertlineError for a folder that contains neither, or whose files do not match.
     """
     if source.resolve() == output.resolve():
         raise BertlineError(f"{output}: the output is the source; name another folder")
-    index = min(source.glob("*.ckpt.index"), default=None)
-    if index is None and not (source / PICKLE).exists():
-        raise BertlineError(f"{source} contains neither *.ckpt.index nor {PICKLE}; name a folder with one of them")
+    found = sorted(source.glob(CHECKPOINTS))
+    if not found and not (source / PICKLE).exists():
+        raise BertlineError(f"{source} contains neither {CHECKPOINTS} nor {PICKLE}; name a folder with one of them")
+    if found[1:]:
+        names = ", ".join(path.name for path in found)
+        raise BertlineError(f"{source} has several checkpoints ({names}); leave one of them in the folder")
+    index = found[0] if found else None
     described = source / (paths.CONFIG if index is None else "bert_config.json")
     config = read_configuration(described)
     theirs = _of_pickle(source / PICKLE) if index is None else _of_tensorflow(index.with_suffix(""))
     unused = unused_positions_of(config, described)
-    head = _head_of(config, read_config_json(described))
+    head = _head_of(config, read_config_json(described)) if index is None else _head_of_tensorflow(theirs)
     weights = from_huggingface(config, theirs, str(source), head, unused_positions=unused)
     labels = _classes(described, head, weights.get("classifier.weight"))
     with TemporaryDirectory() as folder:
@@ -81,6 +93,18 @@ def _head_of(config: NetworkConfig, described: Mapping[str, Any]) -> Head | None
     """Return the head of a fine-tuned network's config.json; None of a pretrained one."""
     heads = {name: head for head, (name, _) in architecture_of(config).huggingface.TASKS.items()}
     return next((head for name, head in heads.items() if described.get("architectures") == [name]), None)
+
+
+def _head_of_tensorflow(weights: Mapping[str, Tensor]) -> Head | None:
+    """Return the head that a TensorFlow checkpoint has; None if it is pretrained.
+
+    Its configuration does not name one. A network that tags tokens has no pooler, as in transformers.
+    """
+    if HEADS["cls/squad/output_weights"] in weights:
+        return "answer"
+    if HEADS["output_weights"] not in weights:
+        return None
+    return "sequence" if "bert.pooler.dense.weight" in weights else "tokens"
 
 
 def _classes(described: Path, head: Head | None, weights: Tensor | None) -> tuple[str, ...]:
@@ -104,7 +128,7 @@ def _of_tensorflow(prefix: Path) -> dict[str, Tensor]:
     """Return the weights by their names in transformers, without the optimizer's variables."""
     weights = {}
     for name, values in read_checkpoint(prefix):
-        if name.startswith(("bert/", "cls/")) and "adam_" not in name:
+        if name.startswith(("bert/", "cls/", *HEADS)) and "adam_" not in name:
             tensor = torch.from_numpy(np.array(values, dtype=np.float32))
             is_kernel = name.endswith("/kernel") and tensor.ndim == 2
             weights[_name(name)] = tensor.T.contiguous() if is_kernel else tensor
@@ -113,6 +137,8 @@ def _of_tensorflow(prefix: Path) -> dict[str, Tensor]:
 
 def _name(name: str) -> str:
     """Map `bert/encoder/layer_0/output/dense/kernel` to `bert.encoder.layer.0.output.dense.weight`, and so on."""
+    if name in HEADS:
+        return HEADS[name]
     name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", name)
     name = re.sub(r"/(kernel|gamma|output_weights)$", "/weight", name)
     name = re.sub(r"/(beta|output_bias)$", "/bias", name)
@@ -175,15 +201,17 @@ def _name_in_tensorflow(name: str) -> str:
 
     The linear layers of tasks are those of Google's run_classifier.py and run_squad.py.
     """
+    of_heads = {theirs: google for google, theirs in HEADS.items()}
+    if name in of_heads:
+        return of_heads[name]
     name = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name)
     name = re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", name)
     name = re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name)
     name = re.sub(r"_embeddings\.weight$", "_embeddings", name)
     name = re.sub(r"^cls\.predictions\.bias$", "cls.predictions.output_bias", name)
-    name = re.sub(r"^(cls\.seq_relationship\.|classifier\.|qa_outputs\.)weight$", r"\1output_weights", name)
-    name = re.sub(r"^(cls\.seq_relationship\.|classifier\.|qa_outputs\.)bias$", r"\1output_bias", name)
-    name = re.sub(r"\.weight$", ".kernel", name)
-    return name.replace("classifier.", "").replace("qa_outputs.", "cls.squad.").replace(".", "/")
+    name = re.sub(r"^cls\.seq_relationship\.weight$", "cls.seq_relationship.output_weights", name)
+    name = re.sub(r"^cls\.seq_relationship\.bias$", "cls.seq_relationship.output_bias", name)
+    return re.sub(r"\.weight$", ".kernel", name).replace(".", "/")
 
 
 def _of_pickle(path: Path) -> dict[str, Tensor]:

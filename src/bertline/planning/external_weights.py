@@ -14,7 +14,7 @@ from bertline.results import paths
 from bertline.training.given_files import content_of, files_of_weights
 
 # Layouts that workflow/scripts/convert_weights.py reads.
-CONVERTIBLE = ("pytorch_model.bin", "*.ckpt.index")
+CONVERTIBLE = ("pytorch_model.bin", "*.ckpt*.index")
 RELEASE = ("bert_config.json", "vocab.txt", "*.ckpt.index", "*.ckpt.data-*")
 # Keys of the initial weights of a recipe that do not determine a result.
 PLACES = ("directory", "name", "hub")
