@@ -157,6 +157,20 @@ def test_a_fine_tuned_head_has_google_s_names(tmp_path: Path, head: Head) -> Non
         convert_weights(tmp_path / "out", tmp_path / "second", lowercase=True)
 
 
+def test_a_network_with_one_type_of_tokens_reads_pairs_in_transformers(tmp_path: Path) -> None:
+    save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="x"), tmp_path / "tokenizer.json")
+    network = make_task_network(BertConfig.from_dict({**CONFIG, "type_vocab_size": 1}), "sequence", 2).eval()
+    model = tmp_path / "model"
+    model.mkdir()
+    weights, tokenizer_json = network.state_dict(), tmp_path / "tokenizer.json"
+    write_huggingface(network.config, weights, tokenizer_json, model, head="sequence", labels="ab")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    inputs = tokenizer("a river", "rivers .", return_tensors="pt")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(model)(**inputs).logits
+    ours = network(inputs["input_ids"], torch.zeros_like(inputs["input_ids"]), inputs["attention_mask"].bool())
+    torch.testing.assert_close(theirs, ours)
+
+
 def test_a_modern_network_has_no_checkpoint_of_google_s(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps({"model_type": "modernbert", "global_attn_every_n_layers": 1, "vocab_size": 9})

@@ -318,9 +318,11 @@ def _write_tokenizer(
         )
     save_tokenizer(tokenizer, directory / paths.TOKENIZER)
     names = {f"{token[1:-1].lower()}_token": tokenizer.id_to_token(index) for token, index in special.items()}
+    # A BERT from elsewhere may have one type of tokens, and no embedding for a second text's.
+    without = {"token_type_ids"} if getattr(config, "type_vocab_size", 2) == 1 else set()
     shared = {
         "model_max_length": config.max_position_embeddings,
-        "model_input_names": list(huggingface.INPUTS),
+        "model_input_names": [name for name in huggingface.INPUTS if name not in without],
         **names,
     }
     if head:  # "[SEP]" in a text is text, as in training; a masked language model's user writes "[MASK]"
