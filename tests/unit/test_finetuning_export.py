@@ -17,6 +17,7 @@ from roberta_folder import train_vocabulary
 from bertline.encoding.tokenizer import load_tokenizer, read_tokenizer
 from bertline.finetuning.card import model_card
 from bertline.finetuning.options import Options
+from bertline.finetuning.prediction import classify, load_finetuned, tag
 from bertline.finetuning.train import finetune
 from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.bert import BertConfig, BertForPreTraining
@@ -89,6 +90,63 @@ def test_a_pipeline_reads_pairs_and_numbers(tmp_path: Path) -> None:
     predicted = [float(cell) for cell in second_column(out / "predictions.tsv")[1:]]
     assert [answer["score"] for answer in answers] == pytest.approx(predicted, rel=1e-4)
     assert max(predicted) - min(predicted) > 0.1
+
+
+@pytest.mark.parametrize("task", ["cola", "stsb"])
+def test_a_pipeline_truncates_too_long_inputs_as_predictions_do(tmp_path: Path, task: str) -> None:
+    """To the length of the training, not to that of the network."""
+    if task == "cola":
+        file, inputs = write_cola(tmp_path / "train.tsv"), [("n1 was born " * 20,), ("p2 and " * 100,)]
+        given: list[Any] = [texts[0] for texts in inputs]
+    else:
+        file = tmp_path / "train.tsv"
+        file.write_text("sentence1\tsentence2\tscore\n" + "n1\tp1\t1\nn2\tp2\t3\nn1 was\tp2\t5\nn2 died\tp1\t2\n" * 8)
+        inputs = [("n1 was born " * 10 + "n2 died " * 15, "p3"), ("n2", "p1 and " * 14 + "p2 " * 100)]
+        given = [{"text": first, "text_pair": second} for first, second in inputs]
+    out = finetuned(tmp_path, recipe_for(task, file, epochs=20 if task == "cola" else 60, model=NO_DROPOUT), "bert")
+    answers = answers_of_a_pipeline("text-classification", out / "huggingface", given, truncation=True)
+    expected = classify(load_finetuned(out / "huggingface"), inputs).max(axis=1)
+    assert [answer["score"] for answer in answers] == pytest.approx(expected.tolist(), rel=1e-4)
+
+
+def test_a_pipeline_tags_too_long_sentences_as_predictions_do(tmp_path: Path) -> None:
+    file = write_conll(tmp_path / "train.conll")
+    recipe = recipe_for("table/names", file, epochs=12) | {"table": {"kind": "tagging", "word": 0, "tag": -1}}
+    out = finetuned(tmp_path, recipe, "bert")
+    words = ["n1", "was", "born", "in", "p1", "and", "n2", "died", "in", "p2"] * 8
+    answers = answers_of_a_pipeline("token-classification", out / "huggingface", [" ".join(words)], ignore_labels=[])
+    (expected,) = tag(load_finetuned(out / "huggingface"), [words])
+    assert [entity["entity"] for entity in answers[0]] == expected[:30]
+    assert set(expected[30:]) == {"O"}
+
+
+@pytest.mark.parametrize(
+    ("task", "use"),
+    [
+        ("cola", 'pipeline("text-classification", model="path/to/this/folder", truncation=True)("...")'),
+        (
+            "mrpc",
+            'pipeline("text-classification", model="path/to/this/folder", truncation=True)'
+            '({"text": "...", "text_pair": "..."})',
+        ),
+        ("table/names", 'pipeline("token-classification", model="path/to/this/folder")("...")'),
+    ],
+)
+def test_the_example_in_the_card_runs_and_truncates(tmp_path: Path, task: str, use: str) -> None:
+    if task == "table/names":
+        recipe = recipe_for(task, write_conll(tmp_path / "train.conll"), epochs=1)
+        recipe |= {"table": {"kind": "tagging", "word": 0, "tag": -1}}
+    elif task == "cola":
+        recipe = recipe_for(task, write_cola(tmp_path / "train.tsv"), epochs=1)
+    else:
+        file = tmp_path / "train.tsv"
+        file.write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + "1\t1\t2\tn1\tp1\n0\t3\t4\tn2\tp2\n" * 4)
+        recipe = recipe_for(task, file, epochs=1)
+    out = finetuned(tmp_path, recipe, "bert")
+    (example,) = [line for line in (out / "huggingface/README.md").read_text().splitlines() if "pipeline(" in line]
+    assert example == use
+    called = example.replace("path/to/this/folder", str(out / "huggingface")).replace("...", "n1 was born " * 100)
+    eval(called, {"pipeline": transformers.pipeline})  # noqa: S307 - the example as a user would run it
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modern"])

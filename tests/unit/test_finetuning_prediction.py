@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 import transformers
@@ -69,6 +71,7 @@ def test_a_text_that_is_not_utf_8_is_one_line(finished: Path) -> None:
     ("task", "inputs", "scored"),
     [
         ("cola", "cola_test.tsv", "predictions.tsv"),
+        ("cola", "cola.tsv", "predictions.tsv"),  # without a header, as it was read for training
         ("squad_v1", "squad_v1.json", "predictions.json"),
         ("squad_v2", "squad_v2.json", "predictions.json"),
         ("names", "names.conll", "predictions.conll"),
@@ -129,6 +132,24 @@ def test_several_files_of_several_kinds_are_one_list(finished: Path, tmp_path: P
     assert rows[0] == rows[2] | {"index": 0, "probabilities": rows[0]["probabilities"]}
     assert rows[0]["prediction"] == max(rows[0]["probabilities"], key=rows[0]["probabilities"].__getitem__)
     assert sum(rows[0]["probabilities"].values()) == pytest.approx(1)
+
+
+def test_a_table_of_another_layout_is_read_as_the_training_reads_it(finished: Path, tmp_path: Path) -> None:
+    """MRPC's columns are others in a Parquet file; any of them may be named."""
+    folder = Path(shutil.copytree(finished / "stsb/huggingface", tmp_path / "model"))
+    task = json.loads((folder / "task.json").read_text())
+    (folder / "task.json").write_text(json.dumps({**task, "task": "mrpc"}))
+    rows = [line.split("\t")[:2] for line in (finished / "stsb.tsv").read_text().splitlines()[1:]]
+    for names in (("sentence1", "sentence2"), ("a", "b")):
+        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / f"{names[0]}.parquet")
+    (tmp_path / "official.tsv").write_text("#1 String\t#2 String\n" + "".join(f"{a}\t{b}\n" for a, b in rows))
+    model = load_finetuned(folder)
+    written = []
+    for name, given in (("sentence1.parquet", []), ("a.parquet", ["a", "b"]), ("official.tsv", [])):
+        predict_files(model, [tmp_path / name], tmp_path / "out.jsonl", columns=given)
+        written.append((tmp_path / "out.jsonl").read_text())
+    assert written == written[:1] * 3
 
 
 def test_a_threshold_decides_which_questions_stay_without_an_answer(finished: Path) -> None:
@@ -207,6 +228,18 @@ def test_keys_of_another_head_are_ignored(finished: Path, tmp_path: Path, task: 
     assert load_finetuned(tmp_path / "model").head == load_finetuned(finished / task / "huggingface").head
 
 
+@pytest.mark.parametrize("task", ["cola", "names"])
+def test_classes_of_one_name_are_one_line(finished: Path, tmp_path: Path, task: str) -> None:
+    """One of their probabilities would get lost."""
+    shutil.copytree(finished / task / "huggingface", tmp_path / "model")
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    config["id2label"] |= {"0": "x", "1": "x"}
+    (tmp_path / "model/config.json").write_text(json.dumps(config))
+    line = r"^\S+config\.json: id2label gives two classes the name 'x'; give them different ones$"
+    with pytest.raises(BertlineError, match=line):
+        load_finetuned(tmp_path / "model")
+
+
 def test_weights_without_the_head_are_one_line(finished: Path, tmp_path: Path) -> None:
     for path in (finished / "cola/huggingface").iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -220,7 +253,12 @@ def test_weights_without_the_head_are_one_line(finished: Path, tmp_path: Path) -
     ("inputs", "output", "message"),
     [
         ("cola_test.tsv", "out.parquet", r"out\.parquet: given '\.parquet', allowed for this model are \.jsonl, \.tsv"),
-        ("stsb.tsv", "out.tsv", r"stsb\.tsv: line 1: no column 'sentence', it has sentence1, sentence2, score"),
+        (
+            "stsb.tsv",
+            "out.tsv",
+            r"stsb\.tsv: line 1: no column 'sentence', it has sentence1, sentence2, score; "
+            "name its columns with `columns`, or correct the file$",
+        ),
         ("squad_v1.json", "out.tsv", r"squad_v1\.json: given '\.json', allowed are \.tsv"),
         ("empty.tsv", "out.tsv", r"empty\.tsv: no input; name files with at least one"),
     ],

@@ -199,6 +199,17 @@ def test_a_metric_of_the_other_kind_is_refused() -> None:
         text_task_of({"kind": "regression", "texts": ["t"], "label": "l", "metrics": ["f1"]}, "unused")
 
 
+@pytest.mark.parametrize("labels", [{}, {"labels": ["a", "b", "c"]}])
+def test_f1_of_one_class_is_refused_if_there_are_more_than_two(tmp_path: Path, labels: dict[str, Any]) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text("".join(f'{{"t": "x", "l": "{label}"}}\n' for label in "abc"))
+    table = {"kind": "classification", "texts": ["t"], "label": "l", **labels}
+    line = r"^metrics: given 'f1', which is [^\n]* but there are 3; write f1_macro, their mean$"
+    with pytest.raises(BertlineError, match=line):
+        text_task_of({**table, "metrics": ["f1", "accuracy"]}, str(path))
+    assert text_task_of({**table, "metrics": ["f1_macro"]}, str(path)).metrics == ("f1_macro",)
+
+
 # Preparing
 
 
@@ -271,6 +282,18 @@ def test_a_bad_file_of_columns_is_one_line(tmp_path: Path, content: bytes, messa
     (tmp_path / "a.conll").write_bytes(content)
     with pytest.raises(BertlineError, match=message):
         read_conll(tmp_path / "a.conll", word=0, tag=1)
+
+
+def test_a_word_may_be_a_space_that_separates_no_columns(tmp_path: Path) -> None:
+    for column in ("\t", " "):
+        lines = [f"{word}{column}O\n" for word in ("We", "\u00a0", "\u3000", "met")]
+        (tmp_path / "a.conll").write_text("".join(lines), encoding="utf-8")
+        assert read_conll(tmp_path / "a.conll", word=0, tag=1).words == [["We", "\u00a0", "\u3000", "met"]]
+    (tmp_path / "words.conll").write_text("We\n\u3000\nmet\n \t\nthem\n", encoding="utf-8")
+    assert read_conll(tmp_path / "words.conll", word=0, tag=0, tagged=False).words == [
+        ["We", "\u3000", "met"],
+        ["them"],
+    ]
 
 
 def test_words_do_not_replace_tags(tmp_path: Path, tokenizer: Path) -> None:

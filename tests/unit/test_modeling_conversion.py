@@ -171,6 +171,20 @@ def test_a_network_with_one_type_of_tokens_reads_pairs_in_transformers(tmp_path:
     torch.testing.assert_close(theirs, ours)
 
 
+def test_an_encoder_without_heads_has_google_s_names(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    model = transformers.BertModel(transformers.BertConfig(**CONFIG))
+    model.save_pretrained(tmp_path / "bare")
+    (tmp_path / "bare/vocab.txt").write_text("".join(f"{word}\n" for word in VOCABULARY))
+    export_tensorflow(tmp_path / "bare", tmp_path / "out")
+    assert {name for name, _ in read_checkpoint(tmp_path / "out/bert_model.ckpt")} == {
+        name for name in expected() if name.startswith("bert/") and "adam" not in name
+    }
+    convert_weights(tmp_path / "out", tmp_path / "back", lowercase=True)
+    again = transformers.BertModel.from_pretrained(tmp_path / "back").state_dict()
+    assert all(torch.equal(again[name], weight) for name, weight in model.state_dict().items())
+
+
 def test_a_modern_network_has_no_checkpoint_of_google_s(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps({"model_type": "modernbert", "global_attn_every_n_layers": 1, "vocab_size": 9})
@@ -215,6 +229,75 @@ def test_a_pickle_of_a_fine_tuned_network_keeps_its_head_and_its_classes(tmp_pat
     assert load_finetuned(tmp_path / "old").labels == classes
     with pytest.raises(BertlineError, match="its tokenizer's files say lowercase; leave out --no-lowercase"):
         convert_weights(source, tmp_path / "cased", lowercase=False)
+
+
+def write_pickle(source: Path, model: Any, **config: Any) -> None:
+    """A folder as older versions of transformers wrote it."""
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(source)
+    given = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(given | config))
+    torch.save(model.state_dict(), source / "pytorch_model.bin")
+    (source / "vocab.txt").write_text("".join(f"{word}\n" for word in VOCABULARY))
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+
+
+MODERN = {key: value for key, value in CONFIG.items() if key not in ("type_vocab_size", "hidden_act")} | {
+    "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3,
+    "global_attn_every_n_layers": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "message"),
+    [
+        (
+            lambda: transformers.ModernBertForSequenceClassification(
+                transformers.ModernBertConfig(**MODERN, classifier_pooling="mean")
+            ),
+            {},
+            "classifier_pooling is 'mean', only 'cls' can be read",
+        ),
+        (
+            lambda: transformers.BertForSequenceClassification(transformers.BertConfig(**CONFIG)),
+            {"problem_type": "multi_label_classification"},
+            "problem_type is 'multi_label_classification', only 'single_label_classification' can be read",
+        ),
+        (
+            lambda: transformers.BertForMultipleChoice(transformers.BertConfig(**CONFIG)),
+            {},
+            "its architecture is BertForMultipleChoice, whose head cannot be converted; allowed are BertForSequence",
+        ),
+        (
+            lambda: transformers.BertForPreTraining(transformers.BertConfig(**CONFIG)),
+            {"architectures": ["BertForSequenceClassification"]},
+            "lacks the weights classifier.weight of its fine-tuned network; fetch it again",
+        ),
+        (
+            lambda: transformers.BertModel(transformers.BertConfig(**CONFIG)),
+            {"architectures": "BertModel"},
+            "architectures is not a list; get it again",
+        ),
+    ],
+    ids=["mean", "labels", "choice", "incomplete", "text"],
+)
+def test_a_network_that_the_conversion_would_change_is_refused_in_one_line(
+    tmp_path: Path, model: Any, config: dict[str, Any], message: str
+) -> None:
+    write_pickle(tmp_path / "theirs", model(), **config)
+    with pytest.raises(BertlineError, match=rf"^[^\n]*{message}[^\n]*$"):
+        convert_weights(tmp_path / "theirs", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "BertForMaskedLM", "BertForPreTraining"])
+def test_a_pretrained_network_is_converted_under_each_of_its_names(tmp_path: Path, kind: str) -> None:
+    model = getattr(transformers, kind)(transformers.BertConfig(**CONFIG))
+    write_pickle(tmp_path / "theirs", model)
+    convert_weights(tmp_path / "theirs", tmp_path / "out")
+    again = transformers.BertModel.from_pretrained(tmp_path / "out").state_dict()
+    weights = model.base_model.state_dict()
+    assert all(torch.equal(again[name], weight) for name, weight in weights.items() if "pooler" not in name)
 
 
 def test_a_release_with_other_accents_than_the_tokenizer_s_is_warned_of(

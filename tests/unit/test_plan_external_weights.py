@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 import transformers
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import read_tokenizer
+from bertline.encoding.tokenizer import make_tokenizer, read_tokenizer, save_tokenizer
 from bertline.files import read_json
 from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
+from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.huggingface import export_huggingface
 from bertline.planning import inputs as job_inputs
 from bertline.planning.external_weights import release_files, release_options
 from bertline.planning.names import write_links
@@ -55,6 +58,22 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan_of(config: dict[str, Any]) -> Plan:
     return make_plan(config, ROOT / "config/config.schema.yaml", ROOT / "config/models")
+
+
+def test_f1_of_three_classes_is_refused_before_anything_is_trained() -> None:
+    table = {
+        "kind": "classification",
+        "train": "a",
+        "dev": "b",
+        "texts": ["t"],
+        "label": "l",
+        "labels": ["x", "y", "z"],
+    }
+    config = copy.deepcopy(CONFIG) | {"evaluation": {"tables": {"mine": {**table, "metrics": ["f1"]}}}}
+    config["runs"]["theirs"]["finetune"] = {"tables": {"mine": {}}}
+    line = r"^configuration: evaluation\.tables\.mine\.metrics: given 'f1', [^\n]*there are 3; write f1_macro"
+    with pytest.raises(BertlineError, match=line):
+        plan_of(config)
 
 
 def with_directory(directory: str) -> dict[str, Any]:
@@ -191,6 +210,66 @@ def test_a_tokenizer_is_read_as_transformers_does() -> None:
         assert ours.ids == theirs(text).input_ids, settings
         theirs.save_pretrained("saved")
         assert read_tokenizer("saved/tokenizer.json").encode(text).ids == ours.ids
+
+
+@pytest.mark.parametrize("network", ["bert", "modernbert", "roberta"])
+@pytest.mark.parametrize("named", ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", None])
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_tokenizer_with_settings_next_to_it_is_read_as_transformers_does_or_refused(
+    network: str, named: str | None, inside: bool
+) -> None:
+    text, folder = "The rivers, THE Élan is deep; élan 河 is", Path("saved")
+    transformers.BertTokenizer("models/theirs/vocab.txt", do_lower_case=inside).save_pretrained(folder)
+    Path(folder, "config.json").write_text(json.dumps({"model_type": network}))
+    given = json.loads((folder / "tokenizer_config.json").read_text())
+    for key in ("tokenizer_class", "do_lower_case", "strip_accents", "tokenize_chinese_chars"):
+        given.pop(key, None)
+    changes = [{}, {"do_lower_case": inside}, {"do_lower_case": not inside}]
+    changes += [{"do_lower_case": inside, "strip_accents": strips} for strips in (None, True, False)]
+    changes += [{"do_lower_case": inside, "tokenize_chinese_chars": False}]
+    refused = []
+    for changed in changes:
+        of_class = {"tokenizer_class": named} if named else {}
+        (folder / "tokenizer_config.json").write_text(json.dumps(given | changed | of_class))
+        if named is None and network == "roberta":
+            continue  # transformers finds no vocabulary of RoBERTa
+        theirs = transformers.AutoTokenizer.from_pretrained(folder)
+        try:
+            ours = read_tokenizer(folder)
+        except BertlineError as error:
+            refused.append(str(error))
+            normalizer = json.loads(theirs.backend_tokenizer.to_str())["normalizer"]
+            settings = tuple(normalizer[key] for key in ("lowercase", "strip_accents", "handle_chinese_chars"))
+            assert settings != (inside, None, True)
+        else:
+            assert ours.encode(text).ids == theirs(text).input_ids, changed
+    line = r"saved/tokenizer_config\.json: \w+ means \w+, but tokenizer\.json has \w+; transformers .*; make them equal"
+    assert all(re.fullmatch(line, message) for message in refused)
+    follows = network != "modernbert" and (str(named).startswith("BertTokenizer") or (named, network) == (None, "bert"))
+    assert len(refused) == ((3 if inside else 4) if follows else 0)
+
+
+@pytest.mark.parametrize("network", ["bert", "modern"])
+def test_the_tokenizer_of_a_network_made_here_is_read_again(network: str) -> None:
+    vocabulary = make_tokenizer(WORDS, lowercase=True, strip_accents=False, source="x")
+    save_tokenizer(vocabulary, "tokenizer.json")
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = config_from_dict({**shape, "architecture": network, "vocab_size": len(WORDS)})
+    weights = architecture_of(config).pretraining(config).state_dict()
+    export_huggingface(config, weights, Path("tokenizer.json"), Path("export"))
+    text = "The rivers, THE Élan is deep; élan 河 is"
+    assert read_tokenizer("export").encode(text).ids == vocabulary.encode(text).ids
+
+
+def test_a_vocabulary_of_words_that_another_program_divides_is_refused() -> None:
+    settings = {"tokenizer_class": "BertJapaneseTokenizer", "do_lower_case": False, "word_tokenizer_type": "mecab"}
+    Path("models/theirs/tokenizer_config.json").write_text(json.dumps(settings))
+    line = r"^models/theirs/tokenizer_config\.json: tokenizer_class is 'BertJapaneseTokenizer', [^\n]*; choose another"
+    with pytest.raises(BertlineError, match=line):
+        read_tokenizer("models/theirs")
+    for named in ("BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"):
+        Path("models/theirs/tokenizer_config.json").write_text(json.dumps({"tokenizer_class": named}))
+        assert read_tokenizer("models/theirs").encode("river").tokens == ["[CLS]", "river", "[SEP]"]
 
 
 def test_a_checkpoint_whose_vocabulary_is_not_the_tokenizer_s_is_one_line() -> None:

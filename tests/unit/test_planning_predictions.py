@@ -100,6 +100,18 @@ def test_a_fingerprint_follows_the_model_the_inputs_and_the_options_and_no_place
     assert entry_of(plan_of())["fingerprint"] != first
 
 
+def test_predictions_of_a_folder_follow_its_task_and_a_training_from_its_weights_does_not() -> None:
+    tasks = ["", '{"null_threshold": 0.5}', '{"null_threshold": 0.6}']
+    predicted, trained = set(), set()
+    for task in tasks:
+        if task:
+            Path("theirs/task.json").write_text(task)
+        plan = plan_of(model="theirs")
+        predicted.add(entry_of(plan)["fingerprint"])
+        trained.add(tuple(plan.finetunings))
+    assert (len(predicted), len(trained)) == (len(tasks), 1)
+
+
 def test_absent_inputs_block_nothing_else() -> None:
     plan = plan_of(inputs=["absent/*.txt"])
     assert not plan.problems

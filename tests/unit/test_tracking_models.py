@@ -14,11 +14,13 @@ from typing import Any
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import transformers
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel
+from mlflow.exceptions import MlflowException
 from roberta_folder import write_roberta
 from synthetic_runs import write, write_journal, write_run
 
@@ -30,6 +32,7 @@ from bertline.tracking.models import log_model
 from bertline.tracking.publishing import SENT_TAG
 from bertline.tracking.store import track
 
+Json = dict[str, Any]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "river", "is", "long"]
 
 
@@ -183,6 +186,31 @@ def test_a_checkpoint_that_is_deleted_leaves_the_table_and_those_of_other_machin
     assert logged_checkpoints(client).keys() == others
 
 
+def test_an_entry_of_a_checkpoint_in_a_folder_that_may_not_be_entered_stays(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = checkpoints_on_disk(100)
+    track([record], uri())
+    client = MlflowClient(uri())
+    mine = logged_checkpoints(client)[str(path)]
+    private = "/home/private/step-00000100"
+    tags = mine.tags | {"bertline.path": private}
+    options = {"params": {"path": private}, "tags": tags, "model_type": "checkpoint"}
+    model = client.create_logged_model(mine.experiment_id, source_run_id=mine.source_run_id, **options)
+    client.finalize_logged_model(model.model_id, "READY")
+    stat = os.stat
+
+    def refuse(path: Any, **options: Any) -> os.stat_result:
+        if str(path) == private:
+            raise PermissionError(13, "Permission denied", private)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    (second,) = checkpoints_on_disk(200)
+    track([record], uri())
+    assert logged_checkpoints(client).keys() == {str(path), str(second), private}
+
+
 def test_checkpoints_follow_a_phase_that_is_sent_anew_and_one_whose_logging_was_cut_off_is_replaced(
     record: Path,
 ) -> None:
@@ -253,6 +281,31 @@ def test_a_damaged_model_is_one_line_that_names_it_and_the_others_are_logged(
     assert not Path("logged.json").exists()
 
 
+def test_a_registered_name_of_somebody_else_is_one_line_and_the_other_models_are_registered(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_finetuned(
+        Path("results/finetunings/squad_v1-pretrained-0.0005-1/huggingface"), transformers.BertForQuestionAnswering
+    )
+    Path("results/kept/kept-squad_v1/model").symlink_to("../../finetunings/squad_v1-pretrained-0.0005-1/huggingface")
+    write(record, json.loads(record.read_text()) | {"kept": {"squad_v1": "kept-squad_v1"}})
+    track([record], uri())
+    create = MlflowClient.create_model_version
+
+    def refuse(client: MlflowClient, name: str, *arguments: Any, **options: Any) -> Any:
+        if name == "river":
+            raise MlflowException("API request to endpoint /api failed with error code 403 != 200. Response body: ''")
+        return create(client, name, *arguments, **options)
+
+    monkeypatch.setattr(MlflowClient, "create_model_version", refuse)
+    with pytest.raises(
+        BertlineError, match=r"^[^\n]*registered model river \(you may not edit it\); give another name [^\n]*$"
+    ):
+        log_model(record, uri=uri(), register="river")
+    versions = MlflowClient(uri()).search_model_versions("")
+    assert [version.name for version in versions] == ["river-squad_v1"]
+
+
 @dataclass(frozen=True)
 class Kept:
     """The folder of a run with kept models whose models are logged and registered, and what `log_model` returned."""
@@ -300,16 +353,16 @@ def kept(tmp_path_factory: pytest.TempPathFactory, fresh_database: Path) -> Kept
         return Kept(folder, record, loads, json.loads(Path("logged.json").read_text()))
 
 
-def write_finetuned(folder: Path, class_of_model: type, **shape: Any) -> None:
+def write_finetuned(folder: Path, class_of_model: type, task: Json | None = None, **shape: Any) -> None:
     """A very small fine-tuned model with large random weights, as bertline writes it."""
     shape |= {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = class_of_model.config_class(vocab_size=len(WORDS), initializer_range=0.5, **shape)
     torch.manual_seed(1)
     class_of_model(config).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(WORDS))
-    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    transformers.BertTokenizer(str(folder / "vocab.txt"), model_max_length=16).save_pretrained(folder)
     lengths = {"max_sequence_length": 16, "doc_stride": 3, "max_query_length": 4, "max_answer_length": 3}
-    write(folder / "task.json", {"task": "squad_v1", "settings": lengths})
+    write(folder / "task.json", (task or {"task": "squad_v1"}) | {"settings": lengths})
 
 
 def test_a_kept_model_is_a_logged_model_of_its_fine_tuning_with_its_scores_and_data(kept: Kept) -> None:
@@ -419,6 +472,43 @@ def test_a_saved_roberta_answers_every_question_as_its_folder(tmp_path: Path) ->
     (expected,) = predictions(load_finetuned(folder), ours)
     assert loaded.predict(rows) == [row["prediction"] for row in expected]
     assert len({row["prediction"] for row in expected}) > 5
+
+
+PAIRS: dict[str, Json] = {
+    "mrpc": {"task": "mrpc"},
+    "stsb": {"task": "stsb"},
+    "table": {"task": "table/news", "table": {"kind": "classification", "texts": ["title", "body"], "label": "kind"}},
+    "ranking": {"task": "ranking/marco", "table": {"kind": "ranking", "metric": "mrr_10", "relevance_level": 1}},
+}
+
+
+@pytest.mark.parametrize("task", PAIRS)
+def test_a_saved_model_of_pairs_predicts_from_both_texts_as_its_folder(tmp_path: Path, task: str) -> None:
+    folder = tmp_path / "folder"
+    shape = {"num_labels": 1, "problem_type": "regression"} if task == "stsb" else {}
+    write_finetuned(folder, transformers.BertForSequenceClassification, PAIRS[task], **shape)
+    save_model(folder, tmp_path / "saved")
+    loaded = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
+    pairs = [("a river", "is long"), ("a river", "is long river"), ("long " * 30, "a"), ("a a", "river is " * 20)]
+    rows = [dict(zip(("text", "text_pair"), pair, strict=True)) for pair in pairs]
+    (expected,) = predictions(load_finetuned(folder), [{"texts": pair} for pair in pairs])
+    scores = [row["probability"] if "probability" in row else row["prediction"] for row in expected]
+    assert len({f"{score:.4f}" for score in scores}) == len(pairs)
+    for given in (rows, pd.DataFrame(rows)):
+        predicted = loaded.predict(given)
+        assert predicted["score"].tolist() == pytest.approx(scores, rel=1e-4)
+        if task != "stsb":
+            assert predicted["label"].tolist() == [row["prediction"] for row in expected]
+
+
+def test_a_saved_model_of_texts_predicts_for_too_long_ones_as_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    write_finetuned(folder, transformers.BertForSequenceClassification, {"task": "cola"})
+    save_model(folder, tmp_path / "saved")
+    texts = ["a river is long", "river long is a " * 10, "is " * 1000]
+    (expected,) = predictions(load_finetuned(folder), [{"texts": (text,)} for text in texts])
+    predicted = mlflow.pyfunc.load_model(str(tmp_path / "saved")).predict(texts)
+    assert predicted["score"].tolist() == pytest.approx([row["probability"] for row in expected], rel=1e-4)
 
 
 def test_a_saved_tagger_gives_the_tags_of_its_folder(tmp_path: Path) -> None:

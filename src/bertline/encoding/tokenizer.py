@@ -17,7 +17,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from bertline.console import BertlineError
 from bertline.encoding.normalizer import bert_normalizer, bert_part
-from bertline.files import read_object, read_text, write_text
+from bertline.encoding.tokenizer_config import check_agreement, check_class, read_settings
+from bertline.files import read_text, write_text
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
@@ -131,23 +132,22 @@ def find_tokenizer(folder: Path) -> Path:
 def read_tokenizer(path: Path | str) -> Tokenizer:
     """Return the tokenizer of a tokenizer.json, or of a vocab.txt and the tokenizer_config.json next to it.
 
-    Of a folder, its tokenizer. Without tokenizer_config.json text is lowercased, as in transformers.
+    Of a folder, its tokenizer. Without tokenizer_config.json text is lowercased, as in transformers. Raises
+    BertlineError if that file means another tokenizer.
     """
     path = find_tokenizer(Path(path)) if Path(path).is_dir() else Path(path)
     if path.suffix == ".json":
-        return load_tokenizer(path)
-    beside = path.with_name("tokenizer_config.json")
-    settings = read_object(beside) if beside.exists() else {}
-    for key in ("do_lower_case", "tokenize_chinese_chars", "strip_accents"):
-        given = settings.get(key, True)
-        if not isinstance(given, bool) and not (given is None and key == "strip_accents"):
-            raise BertlineError(f"{beside}: {key}: given {str(given)[:80]!r}, allowed are true and false; correct it")
-    lowercase = settings.get("do_lower_case", True)
+        tokenizer = load_tokenizer(path)
+        check_agreement(path, tokenizer)
+        return tokenizer
+    check_class(path)
+    settings = read_settings(path)
+    lowercase = settings["do_lower_case"]
     tokenizer = take_tokenizer(path, lowercase=lowercase)
     tokenizer.normalizer = bert_normalizer(
         lowercase,
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings["tokenize_chinese_chars"],
+        strip_accents=settings["strip_accents"],
     )
     return tokenizer
 

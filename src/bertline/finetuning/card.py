@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertline.results import describe
-from bertline.tasks.registry import TASKS, name_of_task
+from bertline.tasks.registry import TASKS, name_of_task, texts_of_task
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -30,7 +30,7 @@ METRICS = {
 USE = """```python
 from transformers import pipeline
 
-pipeline("{pipeline}", model="path/to/this/folder")
+pipeline("{pipeline}", model="path/to/this/folder"{truncation})({example})
 ```"""
 # The pipeline for it was removed from transformers 5.
 USE_OF_ANSWERS = """```python
@@ -81,7 +81,7 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
         *([recipe["description"]] if recipe.get("description") else []),
         describe.describe_finetuning({**recipe, "initial_weights": initial}, {}),
         "## Use",
-        USE_OF_ANSWERS if head == "answer" else USE.format(pipeline=PIPELINES[head]),
+        _use(recipe, head),
         *_scores("development", of_set["development"], metrics),
         f"{_whose_set(group, metrics)}{describe.CHOSEN_ON_DEV}",
         *(_scores("test", of_set["test"], metrics) if of_set["test"] else ()),
@@ -91,6 +91,17 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
         "\n".join([*settings, f"- fingerprint: {recipe['fingerprint']}"]),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _use(recipe: Mapping[str, Any], head: Head) -> str:
+    if head == "answer":
+        return USE_OF_ANSWERS
+    is_pair = len(texts_of_task(recipe["task"], recipe.get("table"))) > 1
+    return USE.format(
+        pipeline=PIPELINES[head],
+        truncation=", truncation=True" if head == "sequence" else "",  # the one for tokens truncates unasked
+        example='{"text": "...", "text_pair": "..."}' if is_pair else '"..."',
+    )
 
 
 def _scores(kind: str, scores: Mapping[str, float], metrics: Mapping[str, Any]) -> tuple[str, str]:

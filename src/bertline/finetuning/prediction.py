@@ -21,9 +21,9 @@ from bertline.finetuning.tag_task import OUTSIDE, TaggedFile, tag_inputs
 from bertline.finetuning.text_task import sequences_of_texts
 from bertline.modeling.architectures import ARCHITECTURES, architecture_of
 from bertline.modeling.heads import TaskNetwork
-from bertline.modeling.huggingface import load_huggingface, read_config_json
+from bertline.modeling.huggingface import check_head, load_huggingface, read_config_json
 from bertline.results import paths
-from bertline.tasks.registry import TASKS
+from bertline.tasks.registry import TASKS, texts_of_task
 from bertline.tasks.task import Head, TextTask
 from bertline.training.objective import prepare_precision
 
@@ -65,9 +65,7 @@ class FinetunedModel:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the one or two texts in a table of inputs."""
-        if self.text_task is not None:
-            return self.text_task.texts
-        return tuple(self.task.get("table", {}).get("texts", ("text",)))
+        return texts_of_task(self.task.get("task", ""), self.task.get("table"))
 
     def outputs(self, sequences: Inputs) -> np.ndarray:
         """Return the network's outputs as `predict` does."""
@@ -119,28 +117,18 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     settings = {**SETTINGS, **task.get("settings", {})}
     settings["max_sequence_length"] = min(settings["max_sequence_length"], config.max_position_embeddings)
     has_classes = head != "answer" and not (head == "sequence" and outputs == 1)
+    labels = tuple(str(names.get(str(index), f"LABEL_{index}")) for index in range(outputs)) if has_classes else ()
+    equal = next((label for label in labels if labels.count(label) > 1), None)
+    if equal is not None:
+        raise BertlineError(f"{path}: id2label gives two classes the name '{equal}'; give them different ones")
     return FinetunedModel(
         network.to(device).eval(),
         tokenizer,
-        tuple(str(names.get(str(index), f"LABEL_{index}")) for index in range(outputs)) if has_classes else (),
+        labels,
         settings,
         task,
         precision,
     )
-
-
-def check_head(path: Path, given: Json, outputs: int) -> None:
-    """Raise BertlineError if a config.json describes another head for sequences than the one that is computed."""
-    read = {
-        "classifier_pooling": "cls",  # of ModernBERT
-        "problem_type": "regression" if outputs == 1 else "single_label_classification",
-    }
-    for key, value in read.items():
-        if given.get(key) not in (None, value):
-            raise BertlineError(
-                f"{path}: {key} is {given[key]!r}, only {value!r} can be read with {outputs} outputs; "
-                "choose another model"
-            )
 
 
 def check_ids(folder: Path, tokenizer: Tokenizer, size: int) -> None:

@@ -17,7 +17,7 @@ from bertline.finetuning.prediction import FinetunedModel, answer, classify, tag
 from bertline.finetuning.squad_answers import n_best
 from bertline.finetuning.squad_windows import Question, SquadFile, read_squad
 from bertline.finetuning.submissions import submission_cells
-from bertline.finetuning.tables import read_texts
+from bertline.finetuning.tables import columns_of, read_texts
 from bertline.finetuning.tag_task import read_conll
 
 CHUNK = 4096  # inputs of a chunk are sorted by length, against padding
@@ -125,7 +125,10 @@ def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> It
             return
         yield from ({"words": texts[0].split()} for texts in read_texts(path, columns or ("text",)))
     else:
-        yield from ({"texts": texts} for texts in read_texts(path, columns or model.columns))
+        task = model.text_task
+        own = columns_of(task, path)[:-1] if task is not None else model.columns
+        found = read_texts(path, columns or own, header=task.header if task is not None else ())
+        yield from ({"texts": texts} for texts in found)
 
 
 def _with_unique_ids(model: FinetunedModel, inputs: Sequence[Path], columns: Sequence[str]) -> Iterator[Json]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import math
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,9 @@ BYTES_OF_CELL = 8  # of a number, or of nothing, where unpacked bytes are counte
 MAX_NUMBER = float(np.finfo(np.float32).max)
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 
+OF_INPUTS = "name its columns with `columns`"  # what to do if those of texts to predict from are missing
+
+Check = Callable[[str, Sequence[str]], None]  # of the columns at a place
 Cells = tuple[str, list[Any] | None]  # location of the row, and the selected cells; None for a broken row
 
 
@@ -64,6 +67,15 @@ def labels_of(table: Mapping[str, Any]) -> tuple[str, ...]:
     return labels
 
 
+def check_f1(metrics: Sequence[str], labels: Sequence[str]) -> None:
+    """Raise BertlineError for F1, which is that of the second of two classes, if there are more."""
+    if "f1" in metrics and len(labels) > 2:
+        raise BertlineError(
+            f"metrics: given 'f1', which is that of the second of two classes, but there are {len(labels)}; write "
+            "f1_macro, their mean"
+        )
+
+
 def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) -> Examples:
     """Read a table; `labelled` is False for a test set, which has no labels.
 
@@ -72,7 +84,7 @@ def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) ->
     example at all.
     """
     path = Path(path)
-    columns = task.parquet_columns if path.suffix == ".parquet" and task.parquet_columns else (*task.texts, task.label)
+    columns = columns_of(task, path)
     texts: list[list[str]] = [[] for _ in task.texts]
     targets: list[float] = []
     skipped = 0
@@ -97,9 +109,21 @@ def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) ->
     return Examples(texts[0], texts[1] if len(texts) > 1 else None, np.array(targets, dtype), skipped)
 
 
-def read_texts(path: Path | str, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the texts of `columns`, row by row. Raises BertlineError as `read_examples` does."""
-    for where, cells in read_columns(Path(path), columns):
+def columns_of(task: TextTask, path: Path) -> tuple[str, ...]:
+    """Return the columns of a task's texts and of its label in a file."""
+    return task.parquet_columns if path.suffix == ".parquet" and task.parquet_columns else (*task.texts, task.label)
+
+
+def read_texts(path: Path | str, columns: Sequence[str], header: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the texts of `columns`, row by row. Raises BertlineError as `read_examples` does.
+
+    `header` has the columns of a .tsv or .csv that may lack a header.
+    """
+    path = Path(path)
+    if header and path.suffix in (".tsv", ".csv") and path.is_file():
+        first = _column_names(path)
+        header = header if len(first) == len(header) and not set(columns) <= set(first) else ()
+    for where, cells in read_columns(path, columns, header=header, remedy=OF_INPUTS):
         if cells is not None:
             yield tuple(_text(cell, f"{where}: column '{name}'") for name, cell in zip(columns, cells, strict=True))
 
@@ -158,23 +182,30 @@ def _column_names(path: Path) -> list[str]:
 
 
 def read_columns(
-    path: Path, columns: Sequence[str], *, header: Sequence[str] = (), skips_broken_rows: bool = False
+    path: Path,
+    columns: Sequence[str],
+    *,
+    header: Sequence[str] = (),
+    skips_broken_rows: bool = False,
+    remedy: str = "correct the task's texts or label",
 ) -> Iterator[Cells]:
     """Yield the cells of `columns` row by row.
 
     Args:
         header: the columns of a .tsv or .csv that lacks a header.
         skips_broken_rows: whether rows that lack columns are yielded as None, not refused.
+        remedy: what to do about a missing column, besides correcting the file.
     """
+    check = partial(_check_columns, columns, remedy)
     if path.suffix not in SUFFIXES:
         raise BertlineError(f"{path}: given '{path.suffix}', allowed are {', '.join(SUFFIXES)}; convert the file")
     check_exists(path)
     if path.suffix == ".jsonl":
-        yield from _read_jsonl(path, columns)
+        yield from _read_jsonl(path, columns, check)
     elif path.suffix == ".parquet":
-        yield from _read_parquet(path, columns)
+        yield from _read_parquet(path, columns, check)
     else:
-        yield from _select(path, _delimited_rows(path), columns, header, skips_broken_rows)
+        yield from _select(path, _delimited_rows(path), columns, check, header, skips_broken_rows)
 
 
 def _delimited_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -220,11 +251,12 @@ def _select(
     path: Path,
     rows: Iterator[tuple[int, list[str]]],
     columns: Sequence[str],
+    check: Check,
     header: Sequence[str],
     skips_broken_rows: bool,
 ) -> Iterator[Cells]:
     header = header or next(rows, (1, []))[1]
-    _check_columns(f"{path}: line 1", columns, header)
+    check(f"{path}: line 1", header)
     places = [header.index(column) for column in columns]
     for line, row in rows:
         where = f"{path}: line {line}"
@@ -237,9 +269,9 @@ def _select(
             raise BertlineError(f"{where}: {problem}, it has {len(row)} of {len(header)}; correct or remove the line")
 
 
-def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
+def _read_jsonl(path: Path, columns: Sequence[str], check: Check) -> Iterator[Cells]:
     for where, record in _json_records(path):
-        _check_columns(where, columns, list(record))
+        check(where, list(record))
         yield where, [record[column] for column in columns]
 
 
@@ -257,15 +289,14 @@ def _json_records(path: Path) -> Iterator[tuple[str, Json]]:
         yield where, record
 
 
-def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
+def _read_parquet(path: Path, columns: Sequence[str], check: Check) -> Iterator[Cells]:
     from bertline.corpus.tables import arrow_errors, parquet_batches
     from bertline.corpus.unpacking import UNPACK_RATIO, Allowance
 
     allowance = Allowance(path, UNPACK_RATIO, advice="if it is not meant to harm, convert it to .jsonl")
     number = 0
     with arrow_errors(path):
-        check = partial(_check_columns, str(path), columns)
-        for batch in parquet_batches(path, list(columns), check, allowance):
+        for batch in parquet_batches(path, list(columns), partial(check, str(path)), allowance):
             for record in batch.to_pylist():
                 number += 1
                 cells = [record[column] for column in columns]
@@ -273,11 +304,11 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[Cells]:
                 yield f"{path}: row {number}", cells
 
 
-def _check_columns(where: str, columns: Sequence[str], header: Sequence[str]) -> None:
+def _check_columns(columns: Sequence[str], remedy: str, where: str, header: Sequence[str]) -> None:
     for column in columns:
         if column not in header:
             has = f"it has {', '.join(header)}" if header else "it is empty"
-            raise BertlineError(f"{where}: no column '{column}', {has}; correct the task's texts or label, or the file")
+            raise BertlineError(f"{where}: no column '{column}', {has}; {remedy}, or correct the file")
         if header.count(column) > 1:
             raise BertlineError(
                 f"{where}: the column '{column}' appears {header.count(column)} times; rename the others"

@@ -56,7 +56,7 @@ def read_conll(path: Path | str, *, word: int, tag: int, tagged: bool = True) ->
     for number, line in chain(read_lines(Path(path)), [(0, "")]):
         # Not str.split: a word may contain a no-break space.
         columns = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
-        if not line.strip() or columns[0] == DOCUMENT_START:
+        if not line.strip(" \t") or columns[0] == DOCUMENT_START:
             if words:
                 file.words.append(words)
                 file.tags.append(tags)
@@ -75,7 +75,7 @@ def read_conll(path: Path | str, *, word: int, tag: int, tagged: bool = True) ->
         if tagged and len(columns) != expected:
             raise BertlineError(f"{where}: {len(columns)} columns, the lines before have {expected}; correct the line")
         for kept, place in zip((words, tags), places, strict=True):
-            if not columns[place].strip():
+            if not columns[place].strip(" \t"):  # a word may be a no-break or an ideographic space
                 raise BertlineError(f"{where}: column {place} is empty; correct or remove the line")
             kept.append(columns[place])
     if not file.words:

@@ -18,7 +18,7 @@ from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize, truncate_pair
 from bertline.finetuning.submissions import write_predictions, write_submission_file
-from bertline.finetuning.tables import Examples, labels_of, read_examples, read_labels
+from bertline.finetuning.tables import Examples, check_f1, labels_of, read_examples, read_labels
 from bertline.tasks.task import LABELLED_SETS, METRICS_OF_CLASSES, METRICS_OF_NUMBERS, TextTask
 
 logger = logging.getLogger(__name__)
@@ -109,6 +109,7 @@ def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
     for metric in metrics:
         if metric not in allowed:
             raise BertlineError(f"metrics: given '{metric}', allowed for {table['kind']} are {', '.join(allowed)}")
+    check_f1(metrics, labels)
     return TextTask(title="", texts=tuple(table["texts"]), label=table["label"], labels=labels, metrics=metrics)
 
 

@@ -208,7 +208,15 @@ def write_outputs(
     """Write model, predictions, journal, recipe and, last, scores."""
     model, task = learner.model, learner.task
     with write_folder_atomically(output / paths.EXPORT) as export:
-        write_huggingface(model.config, model.state_dict(), tokenizer_path, export, head=task.head, labels=task.labels)
+        write_huggingface(
+            model.config,
+            model.state_dict(),
+            tokenizer_path,
+            export,
+            head=task.head,
+            labels=task.labels,
+            max_length=recipe["settings"]["max_sequence_length"],
+        )
         # What predictions need besides: lengths, the columns of the texts, a threshold. Paths of the data stay here.
         described = {key: recipe[key] for key in PREDICTED_FROM if key in recipe}
         write_json(export / paths.FINETUNED_TASK, described | evaluations[0].details)

@@ -25,6 +25,7 @@ from bertline.files import write_folder_atomically, write_json
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertConfig
 from bertline.modeling.huggingface import (
+    check_head,
     from_huggingface,
     read_config_json,
     read_configuration,
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 PICKLE = "pytorch_model.bin"
 CHECKPOINTS = "*.ckpt*.index"  # bert_model.ckpt.index, or model.ckpt-343.index
+# Ends of the names of transformers' classes without the head of a task, such as BertForPreTraining and BertModel.
+PRETRAINED = ("ForPreTraining", "ForMaskedLM", "Model")
 # The linear layers of Google's run_classifier.py and run_squad.py, and their names in transformers.
 HEADS = {
     "output_weights": "classifier.weight",
@@ -79,8 +82,12 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
     config = read_configuration(described)
     theirs = _of_pickle(source / PICKLE) if index is None else _of_tensorflow(index.with_suffix(""))
     unused = unused_positions_of(config, described)
-    head = _head_of(config, read_config_json(described)) if index is None else _head_of_tensorflow(theirs)
+    head = _head_of(config, described) if index is None else _head_of_tensorflow(theirs)
     weights = from_huggingface(config, theirs, str(source), head, unused_positions=unused)
+    if head is not None:
+        _check_complete(config, head, weights, source)
+    if head == "sequence":
+        check_head(described, read_config_json(described), len(weights["classifier.weight"]))
     labels = _classes(described, head, weights.get("classifier.weight"))
     with TemporaryDirectory() as folder:
         tokenizer_json = Path(folder) / paths.TOKENIZER
@@ -89,10 +96,31 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
             write_huggingface(config, weights, tokenizer_json, aside, head=head, labels=labels)
 
 
-def _head_of(config: NetworkConfig, described: Mapping[str, Any]) -> Head | None:
-    """Return the head of a fine-tuned network's config.json; None of a pretrained one."""
+def _head_of(config: NetworkConfig, path: Path) -> Head | None:
+    """Return the head of a fine-tuned network's config.json; None of a pretrained one.
+
+    Raises BertlineError for a class of transformers with another head, which would get lost.
+    """
+    given = read_config_json(path).get("architectures") or []
+    if not isinstance(given, list):
+        raise BertlineError(f"{path}: architectures is not a list; get it again")
     heads = {name: head for head, (name, _) in architecture_of(config).huggingface.TASKS.items()}
-    return next((head for name, head in heads.items() if described.get("architectures") == [name]), None)
+    made = str(next(iter(given), ""))
+    if made and made not in heads and not made.endswith(PRETRAINED):
+        raise BertlineError(
+            f"{path}: its architecture is {made}, whose head cannot be converted; allowed are {', '.join(heads)} and "
+            "pretrained networks"
+        )
+    return heads.get(made)
+
+
+def _check_complete(config: NetworkConfig, head: Head, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Raise BertlineError if a fine-tuned network lacks weights, for which transformers would draw random ones."""
+    with torch.device("meta"):
+        network = architecture_of(config).task_network(config, head, 1)
+    missing = next((name for name in network.state_dict() if name not in weights), None)
+    if missing is not None:
+        raise BertlineError(f"{source} lacks the weights {missing} of its fine-tuned network; fetch it again")
 
 
 def _head_of_tensorflow(weights: Mapping[str, Tensor]) -> Head | None:
@@ -108,13 +136,8 @@ def _head_of_tensorflow(weights: Mapping[str, Tensor]) -> Head | None:
 
 
 def _classes(described: Path, head: Head | None, weights: Tensor | None) -> tuple[str, ...]:
-    """Return the names of a head's classes; none of a regression and of answers.
-
-    Raises BertlineError for several labels an input, of which the layout of a `TaskNetwork` has none.
-    """
+    """Return the names of a head's classes; none of a regression and of answers."""
     given = read_config_json(described)
-    if given.get("problem_type") == "multi_label_classification":
-        raise BertlineError(f"{described}: problem_type is multi_label_classification, which cannot be read")
     outputs = 0 if weights is None else len(weights)
     if head in (None, "answer") or (head == "sequence" and outputs == 1):
         return ()
@@ -204,6 +227,7 @@ def _name_in_tensorflow(name: str) -> str:
     of_heads = {theirs: google for google, theirs in HEADS.items()}
     if name in of_heads:
         return of_heads[name]
+    name = re.sub(r"^(embeddings|encoder|pooler)\.", r"bert.\1.", name)  # of a BertModel, without heads
     name = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name)
     name = re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", name)
     name = re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name)

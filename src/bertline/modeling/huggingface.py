@@ -61,6 +61,7 @@ def write_huggingface(
     *,
     head: Head | None = None,
     labels: Sequence[str] = (),
+    max_length: int | None = None,
 ) -> None:
     """Write config.json, the weights and the tokenizer's files to an empty directory.
 
@@ -71,9 +72,9 @@ def write_huggingface(
         directory: an empty one.
         head: of the `TaskNetwork`. The classes of transformers are `BertForSequenceClassification` and so on.
         labels: names of its classes; none for a regression and for answers.
+        max_length: tokens to which transformers truncates an input; by default the network's positions.
     """
-    huggingface = architecture_of(config).huggingface
-    identifiers = _write_tokenizer(tokenizer, config, huggingface, directory, head)
+    identifiers = _write_tokenizer(tokenizer, config, directory, head, max_length or config.max_position_embeddings)
     content = config_json_of(config, identifiers, head, labels)
     weights = to_huggingface(config, state_dict, head, padding=content["pad_token_id"])
     save_tensors(directory / paths.WEIGHTS, weights)
@@ -277,6 +278,20 @@ def read_config_json(path: Path) -> dict[str, Any]:
     return given
 
 
+def check_head(path: Path, given: Mapping[str, Any], outputs: int) -> None:
+    """Raise BertlineError if a config.json describes another head for sequences than the one that is computed."""
+    read = {
+        "classifier_pooling": "cls",  # of ModernBERT
+        "problem_type": "regression" if outputs == 1 else "single_label_classification",
+    }
+    for key, value in read.items():
+        if given.get(key) not in (None, value):
+            raise BertlineError(
+                f"{path}: {key} is {given[key]!r}, only {value!r} can be read with {outputs} outputs; "
+                "choose another model"
+            )
+
+
 def load_encoder(model: nn.Module, state_dict: Mapping[str, Tensor]) -> list[str]:
     """Load the weights of `state_dict` (Bertline's names) that `model` has, in place.
 
@@ -304,7 +319,7 @@ def _pad(tensor: Tensor, config: NetworkConfig) -> Tensor:
 
 
 def _write_tokenizer(
-    source: Path, config: NetworkConfig, huggingface: HuggingFaceNames, directory: Path, head: Head | None
+    source: Path, config: NetworkConfig, directory: Path, head: Head | None, max_length: int
 ) -> dict[str, int]:
     """Write the tokenizer's files, including vocab.txt for WordPiece; return its entries with their ids."""
     tokenizer = read_tokenizer(source)
@@ -321,8 +336,8 @@ def _write_tokenizer(
     # A BERT from elsewhere may have one type of tokens, and no embedding for a second text's.
     without = {"token_type_ids"} if getattr(config, "type_vocab_size", 2) == 1 else set()
     shared = {
-        "model_max_length": config.max_position_embeddings,
-        "model_input_names": [name for name in huggingface.INPUTS if name not in without],
+        "model_max_length": max_length,
+        "model_input_names": [name for name in architecture_of(config).huggingface.INPUTS if name not in without],
         **names,
     }
     if head:  # "[SEP]" in a text is text, as in training; a masked language model's user writes "[MASK]"

@@ -52,6 +52,7 @@ def add_predictions(plan: Plan) -> None:
                 "suffixes": [file.suffixes[-2:] for file in files],  # they determine how a file is read
                 **({"ranked": list(ranked)} if ranked else {}),
                 "model": model.get("content") or model,
+                **(_task_of_folder(plan, model) if kind == "predict" else {}),
                 "suffix": Path(output).suffix,
                 "versions": stage_versions("finetuning"),
             }
@@ -107,6 +108,14 @@ def _model(plan: Plan, key: str, given: str | Json, problems: list[str]) -> Json
             f"configuration: {key}: given {given}, allowed are {allowed}, one of their seeds, or a folder"
         )
     return models[name] if name in models else {"finetuning": seeds[name]}
+
+
+def _task_of_folder(plan: Plan, model: Json) -> Json:
+    """Return the digest of the task.json in a user's folder, which a training from its weights does not read."""
+    if "directory" not in model or model["directory"] in plan.fetched:
+        return {}
+    path = Path(model["directory"], paths.FINETUNED_TASK)
+    return {"task": list(digests([path]).values())} if path.is_file() else {}
 
 
 def _check_network(plan: Plan, key: str, features: Json, model: Json) -> None:

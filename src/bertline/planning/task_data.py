@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import Json
-from bertline.finetuning.tables import labels_of, read_columns
+from bertline.finetuning.tables import check_f1, labels_of, read_columns
 from bertline.fingerprint import fingerprint
 from bertline.results import paths
 from bertline.tasks.glue import GLUE_TASKS, GlueTask
@@ -78,7 +78,7 @@ def _named_files(given: Json, where: str, with_tests: bool, digests: Digests) ->
         _add_file(data, where, name, given[name], digests)
     if "kind" in given:
         try:
-            labels_of(given)
+            check_f1(given.get("metrics", ()), labels_of(given))
         except BertlineError as error:
             raise BertlineError(f"configuration: {where}.{error}") from None
         data.table = {key: value for key, value in given.items() if key not in ("train", "dev", "test")}

@@ -8,7 +8,7 @@ from typing import Any
 from bertline.tasks.boolq import BOOLQ
 from bertline.tasks.glue import GLUE_TASKS
 from bertline.tasks.squad import SQUAD_TASKS
-from bertline.tasks.task import Task
+from bertline.tasks.task import Task, TextTask
 
 TASKS: dict[str, Task] = {**SQUAD_TASKS, "boolq": BOOLQ, **GLUE_TASKS}
 
@@ -26,6 +26,19 @@ def name_of_task(task: str) -> str:
     """Return a task's name in a run's folder and in reports: `cola` is glue/cola, others keep theirs."""
     family = TASKS[task].family if task in TASKS else ""
     return f"{family}/{task}" if family else task
+
+
+def texts_of_task(task: str, table: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Return the names of the one or two texts of an input; `text` for an unknown task.
+
+    Args:
+        task: its name, as in a recipe.
+        table: that of a custom table or a ranking, as in the configuration.
+    """
+    if task.startswith(RANKING):
+        return ("query", "passage")
+    known = TASKS.get(task)
+    return known.texts if isinstance(known, TextTask) else tuple((table or {}).get("texts", ("text",)))
 
 
 def settings_of_task(task: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from bertline.files import one_line_damage, read_object
 from bertline.results import paths
+from bertline.tasks.registry import texts_of_task
 
 REQUIREMENTS = ["mlflow", "torch", "transformers"]
 # Kinds by the suffixes of the classes of transformers.
@@ -62,10 +63,27 @@ def save_model(folder: Path, saved: Path) -> None:
                 pip_requirements=REQUIREMENTS,
             )
         return
+    options: dict[str, Any] = {}
+    if kind == "text-classification":
+        options["model_config"] = {"truncation": True}  # as in training; the other pipelines do it unasked, or never
+    if kind == "text-classification" and _reads_pairs(folder):
+        # The signature that MLflow infers is a single text: it would leave out the second one.
+        columns = Schema([ColSpec("string", "text"), ColSpec("string", "text_pair")])
+        predicted = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
+        options["signature"] = ModelSignature(columns, predicted)
     pipeline = transformers.pipeline(cast(Any, kind), model=str(folder))
-    mlflow.transformers.save_model(pipeline, str(saved), pip_requirements=REQUIREMENTS)
+    mlflow.transformers.save_model(pipeline, str(saved), pip_requirements=REQUIREMENTS, **options)
     if kind == "fill-mask":
         _add_network(pipeline, saved)
+
+
+def _reads_pairs(folder: Path) -> bool:
+    path = folder / paths.FINETUNED_TASK
+    if not path.exists():
+        return False
+    with one_line_damage(path):
+        task = read_object(path)
+        return len(texts_of_task(task.get("task", ""), task.get("table"))) > 1
 
 
 def _add_network(pipeline: Any, saved: Path) -> None:

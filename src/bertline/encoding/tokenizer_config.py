@@ -1,0 +1,76 @@
+"""The settings next to a tokenizer of BERT: tokenizer_config.json, which transformers follows, as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from bertline.console import BertlineError
+from bertline.encoding.normalizer import settings_of
+from bertline.files import Json, read_object
+from bertline.results import paths
+
+BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
+GENERAL_CLASS = "PreTrainedTokenizerFast"  # which follows tokenizer.json alone
+MODERN = "modernbert"  # with this model_type, transformers takes the general class, whatever the settings name
+DEFAULTS: Json = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
+
+
+def read_settings(tokenizer: Path) -> Json:
+    """Return the settings next to a tokenizer's file, with the defaults of transformers.
+
+    Raises BertlineError for one that is neither true nor false.
+    """
+    beside = _beside(tokenizer)
+    settings = DEFAULTS | (read_object(beside) if beside.exists() else {})
+    for key, default in DEFAULTS.items():
+        given = settings[key]
+        if not isinstance(given, bool) and not (given is None and default is None):
+            raise BertlineError(f"{beside}: {key}: given {str(given)[:80]!r}, allowed are true and false; correct it")
+    return settings
+
+
+def check_class(vocabulary: Path) -> None:
+    """Raise BertlineError for a vocab.txt of another class of transformers, which may divide text in another way."""
+    given, allowed = read_settings(vocabulary).get("tokenizer_class"), (*BERT_CLASSES, GENERAL_CLASS)
+    if given not in (None, *allowed):
+        raise BertlineError(
+            f"{_beside(vocabulary)}: tokenizer_class is {str(given)[:80]!r}, but of a vocab.txt only "
+            f"{', '.join(allowed)} can be read; choose another model"
+        )
+
+
+def check_agreement(path: Path, tokenizer: Tokenizer) -> None:
+    """Raise BertlineError if transformers would read the tokenizer.json `path` with other settings than it has.
+
+    A class of BERT takes them from tokenizer_config.json, or else from its defaults.
+    """
+    if not _beside(path).exists() or not _is_of_bert(path):
+        return
+    given, inside = read_settings(path), settings_of(tokenizer)
+    theirs = {
+        "do_lower_case": given["do_lower_case"],
+        "strip_accents": given["do_lower_case"] if given["strip_accents"] is None else given["strip_accents"],
+        "tokenize_chinese_chars": given["tokenize_chinese_chars"],
+    }
+    lowercase, strips = inside.get("lowercase", True), inside.get("strip_accents")
+    ours = (lowercase, lowercase if strips is None else strips, inside.get("handle_chinese_chars", True))
+    for (key, value), other in zip(theirs.items(), ours, strict=True):
+        if value != other:
+            raise BertlineError(
+                f"{_beside(path)}: {key} means {str(value).lower()}, but {path.name} has {str(other).lower()}; "
+                "transformers follows the former; make them equal"
+            )
+
+
+def _beside(tokenizer: Path) -> Path:
+    return tokenizer.with_name("tokenizer_config.json")
+
+
+def _is_of_bert(path: Path) -> bool:
+    """Return whether transformers reads the tokenizer.json with a class of BERT."""
+    config = path.with_name(paths.CONFIG)
+    network = read_object(config).get("model_type") if config.exists() else None
+    named = read_object(_beside(path)).get("tokenizer_class")
+    return network != MODERN and (named in BERT_CLASSES or (named is None and network == "bert"))
