@@ -240,11 +240,20 @@ def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
                 for path, digest in found:
                     cache[str(path)] = [*states_known[path], digest]
                     if time.monotonic() - saved > SECONDS_BETWEEN_SAVES:
-                        write_json(remembered, cache)
+                        _remember(remembered, cache)
                         saved = time.monotonic()
         finally:
-            write_json(remembered, cache)
+            _remember(remembered, cache)
     return {str(path): cache[str(path)][2] for path in states}
+
+
+def _remember(path: Path, cache: Json) -> None:
+    """Save the cache, unless its folder may only be read: whoever looks at another's results has to read more."""
+    try:
+        write_json(path, cache)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
 
 
 def _remembered_digests(path: Path) -> dict[str, list[Any]]:

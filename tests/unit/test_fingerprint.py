@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, as_completed
@@ -55,6 +56,23 @@ def test_a_cache_of_another_form_is_made_anew(tmp_path: Path, content: str) -> N
     memory.write_text(content.replace("FILE", str(file)), encoding="latin-1")
     assert digest_of_files([file], memory) == {str(file): files.sha256_of_file(file)}
     assert list(read_json(memory)) == [str(file)]
+
+
+@pytest.mark.parametrize(("number", "found"), [(errno.EACCES, True), (errno.EROFS, True), (errno.ENOSPC, False)])
+def test_digests_are_found_where_nothing_may_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, found: bool
+) -> None:
+    def refuse(path: Path, content: Any) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    file = tmp_path / "book.txt"
+    file.write_text("one")
+    monkeypatch.setattr(files, "write_json", refuse)
+    if found:
+        assert digest_of_files([file], tmp_path / "memory.json") == {str(file): files.sha256_of_file(file)}
+        return
+    with pytest.raises(OSError, match="No space left"):
+        digest_of_files([file], tmp_path / "memory.json")
 
 
 def test_digests_of_many_files_are_theirs(tmp_path: Path) -> None:

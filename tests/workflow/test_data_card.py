@@ -107,3 +107,19 @@ def test_reporting_writes_the_card_again_and_no_sample(encoded: Path) -> None:
     assert not {"list_removed", "write_signatures", "find_overlap"} & without.keys()
     assert not {"list_removed", "write_signatures"} & reporting.keys()
     assert reporting["encode_shard"] == without["encode_shard"]
+
+
+def test_reporting_the_overlap_of_a_finished_dataset_writes_its_card_alone(encoded: Path) -> None:
+    config = yaml.safe_load((encoded / "small.yaml").read_text())
+    config["datasets"]["small"] |= {"duplicates": "keep", "evaluation_overlap": "ignore", "shards": 1}
+    write_config(encoded, config)
+    run_snakemake(encoded, "encode", *PROFILE)
+    config["datasets"]["small"]["evaluation_overlap"] = "report"
+    write_config(encoded, config)
+    done = run_snakemake(encoded, "encode", *PROFILE)
+    assert not {"encode_shard", "write_shard", "train_tokenizer"} & jobs_of(done.stdout).keys()
+    cards = [json.loads(card.read_text()) for card in encoded.glob("results/datasets/*/dataset.json")]
+    assert [
+        card["evaluation_overlap"] is not None for card in cards if len(card["sequence_lengths"]["128"]["train"]) == 1
+    ] == [True]
+    assert "Nothing to be done" in run_snakemake(encoded, "encode", *PROFILE).stdout

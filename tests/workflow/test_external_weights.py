@@ -186,5 +186,12 @@ def test_moved_data_weights_and_datasets_train_nothing_again(
     write_config("moved-theirs", "moved-data/t.csv", "moved-dataset")
     assert "Nothing to be done" in run_snakemake(workflow_folder, *targets, "--dry-run", *OPTIONS).stdout
     printed = run_snakemake(workflow_folder, *targets, "--dry-run", "--forceall", "-p", *OPTIONS).stdout
+    # Also to where the graph's own are, and by another spelling of the path.
+    Path("results/datasets").mkdir()
+    Path("moved-dataset").rename("results/datasets/0123456789abcdef")
+    for place in ("results/datasets/0123456789abcdef", "./results/datasets/0123456789abcdef/"):
+        for dataset in (place, str(Path(place).absolute())):
+            write_config("moved-theirs", "moved-data/t.csv", dataset)
+            assert "Nothing to be done" in run_snakemake(workflow_folder, *targets, "--dry-run", *OPTIONS).stdout
     for place in ("moved-dataset/dataset.json", "moved-theirs/model.safetensors", "moved-theirs/vocab.txt"):
         assert place in printed

@@ -165,6 +165,23 @@ def test_results_that_cannot_be_written_any_more(
     record_property("faults", 2)
 
 
+@pytest.mark.parametrize(
+    "folder", [".snakemake", "results/recipes", "results/runs/first", "results/phases", "logs/pretrain_phase"]
+)
+def test_a_folder_that_another_user_may_only_read_is_one_line(encoded: Path, undo: ExitStack, folder: str) -> None:
+    path = encoded / folder
+    mounted(undo, path, "--bind", str(path))
+    subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
+    done = run_snakemake(encoded, "pretrain", *OPTIONS, check=False)
+    errors = [line for line in done.stdout.splitlines() if "error" in line.lower()]
+    assert len(errors) == 1, done.stdout[-4000:]
+    assert re.match(
+        rf"error: .*{re.escape(folder)}\b.*(cannot be written|Read-only file system); .*allow it", errors[0]
+    )
+    assert "Traceback" not in done.stdout
+    assert done.returncode == 1
+
+
 def test_a_clock_that_was_set_back_is_one_line_and_runs_nothing_twice(encoded: Path, finished: Path) -> None:
     """What was made before it has times in the future, and what was made of it seems older."""
     in_three_hours = time.time() + 3 * 3600

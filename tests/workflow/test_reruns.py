@@ -242,7 +242,8 @@ def test_what_is_pruned_is_not_made_again(graph: Path) -> None:
     shards = list(graph.glob("results/runs/first/dataset/shards/*.txt.zst"))
     assert shards
     prune = [sys.executable, "workflow/scripts/prune.py", "--configfile", "small.yaml"]
-    subprocess.run(prune, cwd=graph, check=True)
+    shown = subprocess.run(prune, cwd=graph, check=True, capture_output=True, text=True).stdout
+    assert "`make prune CONFIG=small.yaml DELETE=yes` deletes what is no longer needed" in shown
     assert all(shard.exists() for shard in shards)
     subprocess.run([*prune, "--delete"], cwd=graph, check=True)
     assert not any(shard.exists() for shard in shards)

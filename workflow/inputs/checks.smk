@@ -20,10 +20,9 @@ CLOCK_SKEW_SECONDS = 60
 def check_cluster():
     """Stop a real run whose site.yaml requests what the Slurm cluster does not have."""
     settings = workflow.executor_settings
-    with exit_on_errors():
-        if SITE and hasattr(settings, "status_command"):
-            check_site(SITE, status_command=settings.status_command)
-            use_waiting_sbatch(CHECKOUT / "workflow/slurm")
+    if SITE and hasattr(settings, "status_command"):
+        check_site(SITE, status_command=settings.status_command)
+        use_waiting_sbatch(CHECKOUT / "workflow/slurm")
 
 
 def check_inputs():
@@ -36,13 +35,21 @@ def check_inputs():
 
 def check_disk():
     """Stop a real run where Snakemake would end in a traceback, or delete what a job has just made."""
-    for folder in ("results", "resources", "logs", "benchmarks"):
-        if Path(folder).exists() and not os.access(folder, os.W_OK):
+    jobs = list(workflow.dag.needrun_jobs())
+    written = [file for job in jobs for file in (*job.output, *job.log) if file]
+    folders = {
+        next(parent for parent in Path(file).parents if parent.exists())
+        for file in written
+    }
+    always = ("results", "resources", "logs", "benchmarks", "results/recipes")
+    folders |= {*map(Path, always), *Path("results/runs").glob("*")}
+    for folder in sorted(folder for folder in folders if folder.is_dir()):
+        if not os.access(folder, os.W_OK | os.X_OK):
             sys.exit(
                 f"error: {folder} cannot be written; allow it, or mount its disk for writing"
             )
     now = time.time()
-    inputs = {file for job in workflow.dag.needrun_jobs() for file in job.input}
+    inputs = {file for job in jobs for file in job.input}
     for file in sorted(file for file in inputs if os.path.exists(file)):
         ahead = os.path.getmtime(file) - now
         if ahead > CLOCK_SKEW_SECONDS:
@@ -128,13 +135,14 @@ if DISPLAY:
 
 
 onstart:
-    check_inputs()
-    check_disk()
-    check_cluster()
-    print_warnings()
-    write_links(plan, existing_only=False)
-    recipes.write_recipes(plan)
-    write_plan_file(plan, config, schema)
+    with exit_on_errors():
+        check_inputs()
+        check_disk()
+        check_cluster()
+        print_warnings()
+        write_links(plan, existing_only=False)
+        recipes.write_recipes(plan)
+        write_plan_file(plan, config, schema)
 
 
 # Snakemake (9.27) misses outputs downstream of a job that runs again while its dependents do not.

@@ -48,8 +48,8 @@ def with_named_files(prepare_dag):
             for option in ("targets", "forcerun", "until", "omit_from"):
                 given = getattr(workflow.dag_settings, option)
                 setattr(workflow.dag_settings, option, named_files(given))
-        pass_on_steps()
-        return prepare_dag(*arguments, **options)
+            pass_on_steps()
+            return prepare_dag(*arguments, **options)
 
     return prepare
 
@@ -58,7 +58,8 @@ def with_explained_lock(build_dag):
     """Return Snakemake's function that builds the graph, after which it takes the folder's lock."""
 
     def build(*arguments, **options):
-        build_dag(*arguments, **options)
+        with exit_on_errors():
+            build_dag(*arguments, **options)
         if runs_jobs():
             if workflow.execution_settings.lock and workflow.persistence.locked:
                 sys.exit(f"error: {explain_lock()}")

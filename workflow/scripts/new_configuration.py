@@ -37,7 +37,7 @@ def new_configuration(
         output: the file to write; its name is that of the run.
         time: from the text to the report, as 15m, 2h or 1d; by default 14m for up to 10 MB of text, more for more.
         language: of the text, its ISO 639 code; by default it is identified.
-        encoding: of plain text and CSV; of several with commas between, as utf-8,latin-1, the first that fits a file.
+        encoding: of plain text and CSV; of several with commas between, as utf-8,cp1252,latin-1, the first that fits.
         column: of tables of texts, with the text.
         table: to fine-tune on, or two with a comma between: for training, and for scores.
         gpus: number to use; by default all.

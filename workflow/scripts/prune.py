@@ -4,6 +4,7 @@ example:
   python workflow/scripts/prune.py --configfile config/demo.yaml
 """
 
+import shlex
 import shutil
 from collections.abc import Iterable, Sequence
 
@@ -29,7 +30,9 @@ def prune(configfile: Sequence[str], *, settings: Settings = (), delete: bool = 
         print(f"\nNot in {' '.join(configfile)}, but perhaps in another configuration; never deleted by this command:")
         print(tabulate([[str(entry.path), megabytes([entry])] for entry in others], disable_numparse=True))
     if not delete:
-        print("\nNothing was deleted. `make prune DELETE=yes` deletes what is no longer needed.")
+        words = [f"CONFIG={shlex.quote(' '.join(configfile))}"]
+        words += [f"SET={shlex.quote(' '.join(settings))}"] if settings else []
+        print(f"\nNothing was deleted. `make prune {' '.join(words)} DELETE=yes` deletes what is no longer needed.")
         return
     for entry in found:
         if entry.path.is_dir() and not entry.path.is_symlink():

@@ -61,10 +61,19 @@ def _check_nodes(kind: Nodes, where: str, partitions: dict[str, Partition], *, w
         raise BertlineError(f"{where}.walltime: given {walltime} minutes, {of} allows {partition.minutes:.0f}")
 
 
-def _find(name: str, where: str, partitions: dict[str, Partition]) -> Partition:
-    if name not in partitions:
-        raise BertlineError(f"{where}: given '{name}', this cluster has {', '.join(partitions) or 'none'}")
-    return partitions[name]
+def _find(names: str, where: str, partitions: dict[str, Partition]) -> Partition:
+    """Return a partition, or the most that several, with commas between, have: Slurm takes the first with room."""
+    found = []
+    for name in names.split(","):
+        if name not in partitions:
+            raise BertlineError(f"{where}: given '{name}', this cluster has {', '.join(partitions) or 'none'}")
+        found.append(partitions[name])
+    limits = [partition.minutes for partition in found]
+    return Partition(
+        nodes=max(partition.nodes for partition in found),
+        minutes=None if None in limits else max(limit for limit in limits if limit is not None),
+        gpus=max(partition.gpus for partition in found),
+    )
 
 
 def _check_account(site: Site) -> None:
@@ -81,7 +90,8 @@ def _check_account(site: Site) -> None:
 
 def _read_partitions() -> dict[str, Partition]:
     """Read the cluster's partitions, by name. Raises BertlineError if Slurm does not answer."""
-    listed = output_of("sinfo", "--noheader", "--format=%R|%D|%l|%G")
+    # Some are hidden from lists, and can be used nevertheless.
+    listed = output_of("sinfo", "--all", "--noheader", "--format=%R|%D|%l|%G")
     if listed is None:
         raise BertlineError("Slurm does not answer (sinfo fails); try again when it does")
     partitions: dict[str, Partition] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,23 @@ from bertline.results import paths
 def made(plan: Plan, files: list[str]) -> list[str]:
     """Return those of the `files` that the graph makes.
 
-    Only these are inputs of rules whose results take long. The others are identified by their content, but Snakemake
-    compares paths: after a move it would train again.
+    Only these are inputs of rules. The others are identified by their content, and may be anywhere, also among the
+    results of another configuration, which no rule of this one makes.
     """
-    in_results = Path(paths.RUN).parts[0]
-    return [
-        file for file in files if file in plan.downloads or file in plan.fetched or Path(file).parts[0] == in_results
-    ]
+    planned: dict[str, Collection[str]] = {
+        "datasets": plan.built_datasets,
+        "phases": plan.phases,
+        "finetunings": plan.finetunings,
+        "kept": plan.kept,
+        "collections": plan.collections,
+    }
+
+    def is_made(file: str) -> bool:
+        folder, kind, key = (*Path(file).parts, "", "", "")[:3]
+        in_plan = folder == Path(paths.RUN).parts[0] and (kind not in planned or key in planned[kind])
+        return in_plan or file in plan.downloads or file in plan.fetched
+
+    return list(filter(is_made, files))
 
 
 def card_of_phase(plan: Plan, phase: str) -> str:

@@ -78,8 +78,10 @@ def digest_of_record(plan: Plan, run: str) -> str:
 
 
 def digest_of_sources(plan: Plan, dataset: str) -> str:
-    """Return a digest of what a dataset's fingerprint omits but its card contains, such as licences."""
-    return fingerprint(dataset_recipe(plan, dataset)["sources"])
+    """Return a digest of what a dataset's fingerprint omits but its card contains: licences, the evaluation overlap."""
+    overlap = plan.datasets[dataset]["settings"]["evaluation_overlap"]
+    sources = dataset_recipe(plan, dataset)["sources"]
+    return fingerprint([sources, plan.evaluation] if overlap == "report" else sources)
 
 
 def dataset_recipe(plan: Plan, dataset: str) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -26,8 +27,8 @@ from bertline.settings.configuration import check_allowed, definition, load, str
 from bertline.settings.overrides import read_configuration
 from bertline.tasks.registry import TASKS
 
-# A run's `pretrained`: a checkpoint of a phase of another run.
-CHECKPOINT = re.compile(r"results/runs/([^/]+)/([^/@]+)@step-(\d+)")
+# A run's `pretrained`: another run's final model or phase, or a checkpoint of a phase.
+OF_ANOTHER_RUN = re.compile(r"(?:\./)?results/runs/([^/]+)/([^/@]+)(?:@step-(\d+))?/?")
 # Entries of results/runs/{run}/ other than the phases.
 RESERVED_NAMES = {
     *("dataset", "corpora", "export", "report", "submission", "table", "ranking", "model-card.md", paths.RUN_RECORD),
@@ -80,12 +81,15 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         card = Path(dataset["path"], paths.CARD)
         if not card.exists():
             raise BertlineError(f"configuration: datasets.{name}.path: {card} does not exist; name a finished dataset")
+        # The links in results/runs follow the configuration: one to itself would lead nowhere.
+        folder = os.path.realpath(dataset["path"])
+        path = os.path.relpath(folder) if Path(folder).is_relative_to(Path.cwd()) else folder
         content = read_object(card, "fingerprint", "sequence_lengths", "corpora")
         with one_line_damage(card):
             key = str(content["fingerprint"])
             plan.datasets[key] = {
                 "name": name,
-                "path": dataset["path"],
+                "path": path,
                 "static_masks": bool(content.get("static_masks", False)),
                 "lengths": [int(length) for length in content["sequence_lengths"]],
                 "corpora": [str(corpus["name"]) for corpus in content["corpora"]],
@@ -134,7 +138,7 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
 def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -> None:
     where = f"configuration: runs.{name}"
     if "pretrained" in run:
-        add = _add_checkpoint_run if _checkpoint_of(run) else _add_external_run
+        add = _add_run_of_another if _place_in_another_run(plan.config, run) else _add_external_run
         add(plan, name, run)
         return
     check_allowed(f"{where}.dataset", run["dataset"], named_datasets, "the names under datasets")
@@ -172,22 +176,24 @@ def _add_external_run(plan: Plan, name: str, run: Json) -> None:
     _add_entry(plan, name, run, None, {}, start)
 
 
-def _add_checkpoint_run(plan: Plan, name: str, run: Json) -> None:
-    """Add a run that fine-tunes a checkpoint of another run's phase."""
+def _add_run_of_another(plan: Plan, name: str, run: Json) -> None:
+    """Add a run that fine-tunes the final model, a phase or a checkpoint of another run."""
     key = f"configuration: runs.{name}.pretrained"
-    other, phase, step = cast(re.Match[str], _checkpoint_of(run)).groups()
+    other, phase, step = cast(re.Match[str], _place_in_another_run(plan.config, run)).groups()
     trained, described = plan.trained_runs, plan.config["runs"]
     check_allowed(
         key, other, [run for run in described if "phases" in described[run]], "the runs that pretrain a model"
     )
+    if phase == paths.RUN_EXPORT:
+        phase = list(trained[other]["phases"])[-1]
     check_allowed(key, phase, trained[other]["phases"], f"the phases of {other}")
     fingerprint_of_phase = trained[other]["phases"][phase]
-    if problem := plan.keep_checkpoint(fingerprint_of_phase, int(step), key):
+    if step and (problem := plan.keep_checkpoint(fingerprint_of_phase, int(step), key)):
         plan.problems.append(problem)
     entry = plan.phases[fingerprint_of_phase]
     dataset = trained[other]["dataset"]
     start = Start(
-        initial={"phase": fingerprint_of_phase, "step": int(step)},
+        initial={"phase": fingerprint_of_phase, **({"step": int(step)} if step else {})},
         random={"model": entry["model"], "dataset": dataset},
         model=entry["model"],
         network=entry["model"],
@@ -195,10 +201,14 @@ def _add_checkpoint_run(plan: Plan, name: str, run: Json) -> None:
     _add_entry(plan, name, run, dataset, {}, start)
 
 
-def _checkpoint_of(run: Json) -> re.Match[str] | None:
-    """Return the run, the phase and the step of the checkpoint that a run starts from, if it does."""
+def _place_in_another_run(config: Json, run: Json) -> re.Match[str] | None:
+    """Return the run, the phase and the step, if there is one, from which a run starts; None of external weights.
+
+    The links of a run that is no longer in the configuration are folders as any other.
+    """
     given = run.get("pretrained")
-    return CHECKPOINT.fullmatch(given) if isinstance(given, str) else None
+    found = OF_ANOTHER_RUN.fullmatch(given) if isinstance(given, str) else None
+    return found if found and (found[3] or found[1] in config["runs"]) else None
 
 
 def _add_entry(plan: Plan, name: str, config: Json, dataset: str | None, phases: dict[str, str], start: Start) -> None:
@@ -234,8 +244,8 @@ def _in_order_of_dependence(runs: Json) -> list[str]:
         if name in ordered or name not in runs:
             return
         others = [phase.get("initial_weights", {}).get("run") for phase in runs[name].get("phases", {}).values()]
-        if checkpoint := _checkpoint_of(runs[name]):
-            others.append(checkpoint[1])
+        if place := _place_in_another_run({"runs": runs}, runs[name]):
+            others.append(place[1])
         for other in others:
             if other is not None and other != name:
                 visit(other, (*chain, name))

@@ -1,0 +1,52 @@
+"""What a site file names, compared with what Slurm lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bertline.cluster import site_check
+from bertline.cluster.site_check import check_site
+from bertline.console import BertlineError
+from bertline.settings.site import read_site
+
+ROOT = Path(__file__).parents[2]
+# As `sinfo --noheader --format=%R|%D|%l|%G` prints them; `hidden` only with --all.
+LISTED = "cpu|10|1-00:00:00|(null)\na100|4|2-00:00:00|gpu:a100:4(S:0-1)\nmix|8|12:00:00|gpu:2\n"
+HIDDEN = "hidden|2|infinite|gpu:h100:8\n"
+
+
+@pytest.fixture(autouse=True)
+def slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def output_of(command: str, *words: str) -> str:
+        return LISTED + HIDDEN * ("--all" in words) if command == "sinfo" else ""
+
+    monkeypatch.setattr(site_check, "output_of", output_of)
+    monkeypatch.setattr(site_check.shutil, "which", lambda command: f"/usr/bin/{command}")
+
+
+def check(tmp_path: Path, gpu: str, **size: int) -> None:
+    site = {"partitions": {"cpu": "cpu", "gpu": gpu}, "phases": {"default": {"gpus_per_node": 1, **size}}}
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump(site))
+    check_site(read_site(tmp_path / "site.yaml", ROOT / "config/site.schema.yaml"), status_command="squeue")
+
+
+def test_several_partitions_offer_what_one_of_them_does(tmp_path: Path) -> None:
+    check(tmp_path, "mix,a100", nodes=8, walltime=2 * 24 * 60)
+    check(tmp_path, "mix,a100", gpus_per_node=4)
+    check(tmp_path, "mix,hidden", walltime=30 * 24 * 60)
+    for size, line in (
+        ({"nodes": 9}, "nodes: given 9, partition 'mix,a100' has 8"),
+        ({"gpus_per_node": 5}, "gpus_per_node: given 5, partition 'mix,a100' has nodes with 4"),
+        ({"walltime": 2 * 24 * 60 + 1}, "walltime: given 2881 minutes, partition 'mix,a100' allows 2880"),
+    ):
+        with pytest.raises(BertlineError, match=line):
+            check(tmp_path, "mix,a100", **size)
+
+
+def test_a_hidden_partition_is_found_and_an_unknown_one_of_several_is_one_line(tmp_path: Path) -> None:
+    check(tmp_path, "hidden")
+    with pytest.raises(BertlineError, match=r"partitions\.gpu: given 'big', this cluster has cpu, a100, mix, hidden"):
+        check(tmp_path, "a100,big")
