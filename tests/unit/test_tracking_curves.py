@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import math
 import struct
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google_crc32c import value as crc32c
@@ -176,6 +178,24 @@ def test_a_kill_at_any_moment_doubles_nothing(run: Path, monkeypatch: pytest.Mon
     write()
     check([0, 10, 20])
     assert not [path for path in Path("results/curves").rglob("*") if path.name.startswith(".")]
+
+
+def test_two_passes_at_once_write_each_point_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_to(run, [0, 10, 20], durable=20)
+    others: list[threading.Thread] = []
+    write_events = curves._write_events
+
+    def begin_another(*arguments: Any, **options: Any) -> None:
+        if not others:
+            others.append(threading.Thread(target=write))
+            others[0].start()
+            others[0].join(1)  # it waits for this pass, or writes what this one is going to write
+        write_events(*arguments, **options)
+
+    monkeypatch.setattr(curves, "_write_events", begin_another)
+    write()
+    others[0].join()
+    check([0, 10, 20])
 
 
 def test_a_damaged_record_does_not_stop_the_others(run: Path) -> None:

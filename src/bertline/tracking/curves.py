@@ -16,6 +16,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from filelock import FileLock
+
 from bertline.console import BertlineError
 from bertline.files import one_line_damage, write_text
 from bertline.results.journal import JournalPoint
@@ -46,6 +48,12 @@ def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
     Returns the number of trainings with new points. A record that cannot be read does not affect the others:
     BertlineError is raised at the end.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "curves.lock"):  # two passes at once would both write the new points
+        return _write_curves(records, folder)
+
+
+def _write_curves(records: Sequence[Path | str], folder: Path) -> int:
     changed, failures = 0, []
     for path in records_in(records):
         try:

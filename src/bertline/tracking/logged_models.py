@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from bertline.results import paths
 from bertline.tracking.run_tree import DatasetInput, Entry, Point
 from bertline.tracking.sending import metrics_of
+from bertline.tracking.sqlite_file import is_gone
 from bertline.tracking.tags import FINGERPRINT_TAG, HOST_TAG, ORIGIN_TAG, PATH_TAG
 
 if TYPE_CHECKING:
@@ -130,9 +131,9 @@ def log_checkpoints(client: MlflowClient, run: Run, entry: Entry, origin: str) -
 def _sort_out(client: MlflowClient, run: Run, entry: Entry, origin: str) -> set[str]:
     """Return the paths of the logged checkpoints of a phase; delete entries of deleted ones, and duplicates.
 
-    A path names a file of one machine only. Logged models from another one, of another origin, or of another run whose
-    checkpoints are in another folder, are not changed. An incomplete one is deleted if there is a complete one of the
-    same checkpoint: else another tracker may be writing it.
+    A path names a file of one machine only, and is there if its folder may not be entered. Logged models from another
+    machine, of another origin, or of another run whose checkpoints are in another folder, are not changed. An
+    incomplete one is deleted if there is a complete one of the same checkpoint: else another tracker may be writing it.
     """
     from mlflow.exceptions import MlflowException
 
@@ -145,7 +146,7 @@ def _sort_out(client: MlflowClient, run: Run, entry: Entry, origin: str) -> set[
         if path is None or model.tags.get(ORIGIN_TAG, origin) != origin:
             continue
         is_of_run, is_here = model.source_run_id == run.info.run_id, model.tags.get(HOST_TAG) == platform.node()
-        if is_of_run and path not in logged and (Path(path).exists() or not is_here):
+        if is_of_run and path not in logged and not (is_here and is_gone(path)):
             if model.status == "READY":
                 logged.add(path)
         elif is_here and (is_of_run or Path(path).is_relative_to(folder)):

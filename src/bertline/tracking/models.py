@@ -18,7 +18,7 @@ from bertline.tracking.logged_models import add_logged_model, find_logged_models
 from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import find_run
 from bertline.tracking.run_tree import Entry, Point, lay_out, run_summary, training_entry
-from bertline.tracking.store import connect, default_tracking_uri, one_line_errors, tracking_lock
+from bertline.tracking.store import DOWN, connect, default_tracking_uri, one_line_errors, tracking_lock
 from bertline.tracking.tags import FINGERPRINT_TAG, MODEL_ID_TAG, RECORD_TAG
 
 if TYPE_CHECKING:
@@ -63,12 +63,14 @@ def log_model(record: Path, *, uri: str | None = None, register: str | None = No
             unless they already are.
         output: write the models' ids to this file.
 
-    Returns how to load them. Raises BertlineError if the run was not tracked, or a model does not exist or is damaged;
-    the others are logged first.
+    Returns how to load them. Raises BertlineError if the run was not tracked, or a model does not exist, is damaged or
+    cannot be registered; the others are logged first.
     """
+    from mlflow.exceptions import MlflowException
+
     run_record, uri = read_record(record), uri or default_tracking_uri()
     results, failures = [], []
-    with tracking_lock(uri), one_line_errors(uri):
+    with one_line_errors(uri), tracking_lock(uri):
         client = connect(uri)
         with one_line_damage(record):
             models = list(_models(run_record))
@@ -85,8 +87,13 @@ def log_model(record: Path, *, uri: str | None = None, register: str | None = No
             load = load_expression(str(logged.model_type), f"models:/{logged.model_id}")
             result = {"model": model.name, "model_id": logged.model_id, "load": load}
             if register is not None and model.suffix is not None:
-                result["registered"] = register + model.suffix
-                result["version"] = _register(client, run, run_record, model, logged, register + model.suffix)
+                result["registered"] = name = register + model.suffix
+                try:
+                    result["version"] = _register(client, run, run_record, model, logged, name)
+                except MlflowException as error:
+                    if DOWN in str(error):
+                        raise
+                    failures.append(_explain_unregistered(name, error))
             results.append(result)
     if failures:
         raise BertlineError("; ".join(failures))
@@ -193,3 +200,13 @@ def _register(client: MlflowClient, run: Run, record: Record, model: _Model, log
         name, f"models:/{logged.model_id}", run_id=run.info.run_id, tags=tags, model_id=logged.model_id
     )
     return str(created.version)
+
+
+def _explain_unregistered(name: str, error: Exception) -> str:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    if "error code 403" in reason:
+        reason = "you may not edit it"
+    return (
+        f"the model is logged, but MLflow refused a version of the registered model {name} ({reason}); give another "
+        "name under `register`, or ask its owner for the permission to edit it, and repeat the command"
+    )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from bertline.console import BertlineError
 from bertline.files import parse_json
 from bertline.tracking.run_tree import Entry, Point
-from bertline.tracking.sending import PARAMETER_LENGTH, digest_of_lines, shortened
-from bertline.tracking.tags import OLD_SENT_TAG, SENT_TAG
+from bertline.tracking.sending import PARAMETER_LENGTH, digest_of_lines, short_name, shortened
+from bertline.tracking.tags import DESCRIBED_TAG, DESCRIPTION_TAG, OLD_SENT_TAG, SENT_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -27,8 +27,10 @@ def sent_before(run: Run) -> dict[str, Any]:
         for number, digest in ((note.get("points", 0), note.get("digest")), note.get("sending", (0, None))):
             if type(number) is not int or not isinstance(digest, str | None):
                 raise TypeError(f"{number!r} points with the digest {digest!r}")
-        if not isinstance(note.get("artifacts", {}), dict):
-            raise TypeError("artifacts are no object")
+        if not isinstance(note.get("files", {}), dict) or not isinstance(note.get("artifacts", {}), dict):
+            raise TypeError("its files are no object")
+        if "artifacts" in note:  # of an earlier version: the digests by name
+            note["files"] = {short_name(name): digest for name, digest in note.pop("artifacts").items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise BertlineError(
             f"the tag {SENT_TAG} of the MLflow run {run.info.run_id} is damaged ({error}); delete that run, and it is "
@@ -39,7 +41,24 @@ def sent_before(run: Run) -> dict[str, Any]:
 
 def note_before_sending(entry: Entry, before: dict[str, Any]) -> str:
     """Return the note of what was sent, with the points that are now going to be sent."""
-    return json.dumps(before | {"sending": [len(entry.points), digest_of_points(entry.points)]}, sort_keys=True)
+    return text_of(before | {"sending": [len(entry.points), digest_of_points(entry.points)]})
+
+
+def text_of(note: dict[str, Any]) -> str:
+    """Return a note as it is stored."""
+    return json.dumps(note, sort_keys=True, separators=(",", ":"))
+
+
+def was_never_completed(run: Run) -> bool:
+    """Return whether the tracker that created a run ended before it had sent everything, as if it was killed."""
+    note = sent_before(run)
+    return "sending" in note and "points" not in note
+
+
+def is_edited(run: Run) -> bool:
+    """Return whether a person has changed a run's description; one without a digest is of an earlier version."""
+    stored, digest = run.data.tags.get(DESCRIPTION_TAG, ""), run.data.tags.get(DESCRIBED_TAG)
+    return stored != "" and digest is not None and digest != digest_of_lines([stored])
 
 
 def parameters_of(entry: Entry) -> dict[str, str]:
@@ -53,20 +72,21 @@ def digest_of_points(points: Sequence[Point]) -> str:
 
 
 def can_continue(run: Run, entry: Entry) -> bool:
-    """Return whether the points sent are a prefix of the entry's and no parameter changes, as both are immutable.
+    """Return whether the points sent are a prefix of the entry's, as MLflow cannot retract any.
 
-    So must be the points that a tracker was going to send: some of them may have arrived.
+    So must be the points that a tracker was going to send: some of them may have arrived. Parameters do not matter:
+    those that alter a result are in the fingerprint, and the others, or another spelling, make no other run.
     """
     points = entry.points
     for number, digest in _sent_and_sending(run):
         if number > len(points) or (number > 0 and digest != digest_of_points(points[:number])):
             return False
-    return _has_the_parameters(run, entry)
+    return True
 
 
 def is_ahead(client: MlflowClient, run: Run, entry: Entry) -> bool:
-    """Return whether a run has all points of an entry and more, and no parameter differs."""
-    if not _has_the_parameters(run, entry) or max(number for number, _ in _sent_and_sending(run)) <= len(entry.points):
+    """Return whether a run has all points of an entry and more."""
+    if max(number for number, _ in _sent_and_sending(run)) <= len(entry.points):
         return False
     of_key: dict[str, set[tuple[int, int, float | None]]] = {}
     for point in entry.points:
@@ -82,11 +102,6 @@ def is_ahead(client: MlflowClient, run: Run, entry: Entry) -> bool:
 def _sent_and_sending(run: Run) -> list[tuple[int, str | None]]:
     note = sent_before(run)
     return [(note.get("points", 0), note.get("digest")), tuple(note.get("sending", (0, None)))]
-
-
-def _has_the_parameters(run: Run, entry: Entry) -> bool:
-    stored = run.data.params
-    return all(stored.get(key, value) == value for key, value in parameters_of(entry).items())
 
 
 def _as_stored(value: float) -> float | None:

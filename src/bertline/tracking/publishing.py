@@ -8,28 +8,27 @@ tracker made the same one at the same time.
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertline.tracking.experiment import find_or_create_experiment, search_runs
-from bertline.tracking.logged_models import log_checkpoints, offers_logged_models
+from bertline.tracking.logged_models import log_checkpoints
 from bertline.tracking.notes import (
-    can_continue,
     digest_of_points,
-    is_ahead,
+    is_edited,
     note_before_sending,
     parameters_of,
     sent_before,
+    text_of,
 )
 from bertline.tracking.origin import owner, place
+from bertline.tracking.passes import Pass, and_below
 from bertline.tracking.run_tree import Entry
 from bertline.tracking.sending import (
+    NOTED_ARTIFACTS,
     TAG_LENGTH,
     digest_of_lines,
     log_batches,
@@ -38,7 +37,8 @@ from bertline.tracking.sending import (
     shortened,
 )
 from bertline.tracking.tags import (
-    FINGERPRINT_TAG,
+    DESCRIBED_TAG,
+    DESCRIPTION_TAG,
     ORIGIN_TAG,
     PARENT_TAG,
     PLACE_TAG,
@@ -56,123 +56,6 @@ logger = logging.getLogger(__name__)
 
 CONFLICT = "IntegrityError"  # SQLAlchemy's, in the message of a store
 MAX_CONFLICTS = 10  # in one call
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """A pass over one tree: the store, and its runs for the tree's entries by fingerprint.
-
-    `refused` has a line for each artifact that the store did not accept; everything else is sent nevertheless. `used`
-    has the ids of the entries' runs, `created` of those that are new. `old` has own runs with points that the entries,
-    which were read later, do not have. `behind` has the names of entries that lag behind their run.
-
-    Over all passes of a call of `publish`, `before` has the ids of the runs that were there first, by fingerprint, and
-    `made` of those that were created.
-    """
-
-    client: MlflowClient
-    experiment_id: str
-    origin: str
-    known: dict[str, list[Run]] = field(default_factory=dict)
-    refused: list[str] = field(default_factory=list)
-    used: list[str] = field(default_factory=list)
-    created: list[str] = field(default_factory=list)
-    old: list[Run] = field(default_factory=list)
-    behind: list[str] = field(default_factory=list)
-    before: dict[str, frozenset[str]] = field(default_factory=dict)
-    made: set[str] = field(default_factory=set)
-
-    @cached_property
-    def offers_logged_models(self) -> bool:
-        """Whether the store has logged models."""
-        return offers_logged_models(self.client, self.experiment_id)
-
-    def look(self, entry: Entry) -> list[Run]:
-        """Return the runs with an entry's fingerprint as they are now."""
-        fingerprint = entry.identity_tags[FINGERPRINT_TAG]
-        found = search_runs(self.client, self.experiment_id, f"tags.`{FINGERPRINT_TAG}` = '{fingerprint}'")
-        self.known[fingerprint] = found
-        self.before.setdefault(fingerprint, frozenset(run.info.run_id for run in found))
-        return found
-
-    def own(self, entry: Entry) -> list[Run]:
-        """Return the runs of an entry that are of this origin."""
-        found = self.known.get(entry.identity_tags[FINGERPRINT_TAG])
-        identity_tags = entry.identity_tags | {ORIGIN_TAG: self.origin}
-        return [
-            run
-            for run in (self.look(entry) if found is None else found)
-            if identity_tags.items() <= run.data.tags.items()
-        ]
-
-    def continuable(self, entry: Entry) -> list[Run]:
-        """Return the own runs that hold nothing but the entry's points, the one to continue first.
-
-        That is one that this folder sent before. Every tracker sorts the new ones alike, by what does not change, so
-        that no two withdraw each other's run.
-        """
-
-        def rank(run: Run) -> tuple[Any, ...]:
-            is_settled = self._is_from_here(run) and not self._is_new(run, entry)
-            return SUPERSEDED_TAG in run.data.tags, not is_settled, run.info.start_time, run.info.run_id
-
-        return sorted((run for run in self.own(entry) if can_continue(run, entry)), key=rank)
-
-    def ahead(self, entry: Entry) -> Run | None:
-        """Return the own run that has all points of the entry and more, preferably one that was not superseded."""
-        found = sorted(self.own(entry), key=lambda run: (SUPERSEDED_TAG in run.data.tags, run.info.run_id))
-        return next((run for run in found if is_ahead(self.client, run, entry)), None)
-
-    def _is_from_here(self, run: Run) -> bool:
-        return run.data.tags.get(PLACE_TAG) == place()
-
-    def _is_new(self, run: Run, entry: Entry) -> bool:
-        """Return whether a run of an entry was created after `publish` began."""
-        return run.info.run_id not in self.before[entry.identity_tags[FINGERPRINT_TAG]]
-
-    def outdated(self, entry: Entry) -> dict[str, Run]:
-        """Return the own runs, by id, that hold something else than a tree's entries."""
-        every = ((run, one) for one in _and_below(entry) for run in self.own(one))
-        return {run.info.run_id: run for run, one in every if not can_continue(run, one)}
-
-    def find(self, entry: Entry, parent: str | None = None) -> Run | None:
-        """Return the run that an entry continues, perhaps one of a version that wrote no origin.
-
-        Such a run is adopted if its points are the entry's, or if it has none and is below `parent`.
-        """
-        if found := self.continuable(entry):
-            return found[0]
-        for run in self.known[entry.identity_tags[FINGERPRINT_TAG]]:
-            without = ORIGIN_TAG not in run.data.tags and entry.identity_tags.items() <= run.data.tags.items()
-            certain = sent_before(run).get("points") or (parent is not None and run.data.tags.get(PARENT_TAG) == parent)
-            if without and certain and can_continue(run, entry):
-                return run
-        return None
-
-    def withdraw_duplicates(self, entry: Entry) -> None:
-        """Delete what other trackers made at the same time as the run to continue: all its points are the entry's.
-
-        Of the runs that were there before, only this folder's can be such, left by a tracker that was killed. Those of
-        a copy of the folder stay.
-        """
-        for run in self.continuable(entry)[1:]:
-            if SUPERSEDED_TAG not in run.data.tags and (self._is_new(run, entry) or self._is_from_here(run)):
-                self.withdraw(run, entry)
-
-    def withdraw(self, run: Run, entry: Entry) -> None:
-        """Delete one of two runs that were created for an entry at the same time."""
-        logger.info("%s was made by two trackers at once; one of its MLflow runs is deleted", entry.name)
-        self.client.delete_run(run.info.run_id)
-        self.known[entry.identity_tags[FINGERPRINT_TAG]].remove(run)
-
-    def is_complete(self) -> bool:
-        """Return whether no run was withdrawn in the meantime, by another tracker or by a person."""
-        for start in range(0, len(self.used), 100):
-            ids = sorted(set(self.used[start : start + 100]))
-            condition = "attributes.run_id IN ({})".format(", ".join(f"'{run_id}'" for run_id in ids))
-            if len(search_runs(self.client, self.experiment_id, condition)) < len(ids):
-                return False
-        return True
 
 
 def publish(
@@ -205,7 +88,7 @@ def publish(
     before: dict[str, frozenset[str]] = {}
     made: set[str] = set()
     while True:
-        here = _Pass(client, experiment_id, origin, before=before, made=made)
+        here = Pass(client, experiment_id, origin, before=before, made=made)
         if here.outdated(entry) and read_again is not None:
             entry = read_again()
         here.old.extend(here.outdated(entry).values())
@@ -220,7 +103,7 @@ def publish(
         else:
             # A run of another tracker may have come after the look for it, with more than `entry` has.
             old = {run.info.run_id for run in here.old}
-            anew = _Pass(client, experiment_id, origin)
+            anew = Pass(client, experiment_id, origin)
             is_behind = here.created and read_again is not None and anew.outdated(entry).keys() - old
             if here.is_complete() and not is_behind:
                 if here.behind:
@@ -234,12 +117,12 @@ def publish(
 
 def find_run(client: MlflowClient, experiment_id: str, entry: Entry, origin: str) -> Run | None:
     """Return the MLflow run of an entry that `publish` would continue, or that has all its points and more."""
-    here = _Pass(client, experiment_id, origin)
+    here = Pass(client, experiment_id, origin)
     found = here.continuable(entry)
     return found[0] if found else here.ahead(entry)
 
 
-def _publish(here: _Pass, entry: Entry) -> dict[str, Any]:
+def _publish(here: Pass, entry: Entry) -> dict[str, Any]:
     _supersede_others(here, entry)
     points: dict[str, int] = {}
     sent = 0
@@ -257,13 +140,7 @@ def _publish(here: _Pass, entry: Entry) -> dict[str, Any]:
     return {"mlflow_run": run_id, "points": points, "sent": sent, "refused": here.refused}
 
 
-def _and_below(entry: Entry) -> Iterator[Entry]:
-    yield entry
-    for child in entry.children:
-        yield from _and_below(child)
-
-
-def _supersede_others(here: _Pass, entry: Entry) -> None:
+def _supersede_others(here: Pass, entry: Entry) -> None:
     """Mark the MLflow runs that this folder sent of this run before its recipe changed."""
     name, record = entry.identity_tags[RUN_TAG], entry.identity_tags[RECORD_TAG]
     others = [
@@ -274,7 +151,7 @@ def _supersede_others(here: _Pass, entry: Entry) -> None:
     _supersede(here, others, record)
 
 
-def _supersede(here: _Pass, runs: Iterable[Run], by: str) -> None:
+def _supersede(here: Pass, runs: Iterable[Run], by: str) -> None:
     """Mark those of the runs that this folder was the last to send: a copy of it may still have the points."""
     sent_from_here = {ORIGIN_TAG: here.origin, PLACE_TAG: place()}
     for run in runs:
@@ -282,7 +159,7 @@ def _supersede(here: _Pass, runs: Iterable[Run], by: str) -> None:
             here.client.set_tag(run.info.run_id, SUPERSEDED_TAG, by)
 
 
-def _other_parent(here: _Pass, entry: Entry, run: Run | None) -> str | None:
+def _other_parent(here: Pass, entry: Entry, run: Run | None) -> str | None:
     """Return the present parent of a shared run; None if the entry's applies.
 
     That is so if the parent was deleted or superseded, or is of another origin.
@@ -296,11 +173,11 @@ def _other_parent(here: _Pass, entry: Entry, run: Run | None) -> str | None:
     return parent if is_own else None
 
 
-def _links(here: _Pass, entry: Entry) -> str:
+def _links(here: Pass, entry: Entry) -> str:
     """Return links, for the description, to shared stages that are below another run."""
-    own = {run.info.run_id for run in map(here.find, _and_below(entry)) if run is not None}
+    own = {run.info.run_id for run in map(here.find, and_below(entry)) if run is not None}
     lines = []
-    for one in _and_below(entry):
+    for one in and_below(entry):
         run = here.find(one) or here.ahead(one)
         parent = _other_parent(here, one, run)
         if run is not None and parent is not None and parent not in own:
@@ -308,7 +185,7 @@ def _links(here: _Pass, entry: Entry) -> str:
     return "\n\nShared with another run, whose children they are:\n" + "\n".join(lines) if lines else ""
 
 
-def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str) -> tuple[str, int]:
+def _synchronise(here: Pass, entry: Entry, parent: str | None, description: str) -> tuple[str, int]:
     """Make one MLflow run equal to `entry`; return its id and how many points were sent."""
     run = here.find(entry, parent)
     if run is None or run.info.run_id in here.made:
@@ -319,8 +196,10 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
             here.used.append(ahead.info.run_id)
             here.behind.append(entry.name)
             return ahead.info.run_id, 0
-    tags = entry.identity_tags | {ORIGIN_TAG: here.origin, PLACE_TAG: place()}
-    tags |= entry.tags | {"mlflow.note.content": description}
+    description = description[:TAG_LENGTH]
+    # First, so that one request has both.
+    tags = {DESCRIPTION_TAG: description, DESCRIBED_TAG: digest_of_lines([description])}
+    tags |= entry.identity_tags | {ORIGIN_TAG: here.origin, PLACE_TAG: place()} | entry.tags
     if parent is not None:
         tags[PARENT_TAG] = _other_parent(here, entry, run) or parent
     tags = {shortened(key): value[:TAG_LENGTH] for key, value in tags.items()}
@@ -339,7 +218,7 @@ def _synchronise(here: _Pass, entry: Entry, parent: str | None, description: str
     return run_id, sent
 
 
-def _create(here: _Pass, entry: Entry, parent: str | None, tags: Mapping[str, str]) -> Run:
+def _create(here: Pass, entry: Entry, parent: str | None, tags: Mapping[str, str]) -> Run:
     """Create the MLflow run of `entry`; return it, or an equal one that another tracker has created meanwhile."""
     created = here.client.create_run(
         here.experiment_id,
@@ -354,14 +233,15 @@ def _create(here: _Pass, entry: Entry, parent: str | None, tags: Mapping[str, st
     return here.find(entry, parent) or created
 
 
-def _send(here: _Pass, entry: Entry, run: Run, tags: Mapping[str, str]) -> int:
+def _send(here: Pass, entry: Entry, run: Run, tags: Mapping[str, str]) -> int:
     """Send what MLflow's run does not have yet; return the number of points."""
     client, run_id, before = here.client, run.info.run_id, sent_before(run)
     dataset = before.get("dataset")
     if entry.dataset is not None and dataset is None:  # files that were changed since are not what it was trained on
         dataset = entry.dataset.digest
         log_dataset(client, run_id, entry.dataset)
-    artifacts = send_artifacts(client, run_id, entry, before.get("artifacts", {}), here.refused)
+    files_before = before.get("files", {})
+    files = files_before | send_artifacts(client, run_id, entry, files_before, here.refused)
     on_disk = [str(checkpoint.path) for checkpoint in entry.checkpoints]
     checkpoints = digest_of_lines(on_disk) if on_disk else None
     if before.get("checkpoints") != checkpoints:
@@ -374,20 +254,21 @@ def _send(here: _Pass, entry: Entry, run: Run, tags: Mapping[str, str]) -> int:
     after = {
         "points": len(entry.points),
         "digest": digest_of_points(entry.points),
-        "artifacts": before.get("artifacts", {}) | artifacts,
+        "files": dict(itertools.islice(files.items(), NOTED_ARTIFACTS)),
         "dataset": dataset,
         "checkpoints": checkpoints,
     }
     if sent < len(entry.points) and run.data.tags.get(SENT_TAG) != (note := note_before_sending(entry, before)):
         client.set_tag(run_id, SENT_TAG, note)
+    theirs = (DESCRIPTION_TAG, DESCRIBED_TAG) if is_edited(run) else ()
     log_batches(
         client,
         run,
         entry.points[sent:],
         {key: value for key, value in parameters_of(entry).items() if key not in run.data.params},
-        {key: value for key, value in tags.items() if run.data.tags.get(key) != value},
+        {key: value for key, value in tags.items() if run.data.tags.get(key) != value and key not in theirs},
     )
     if after != before:
         # Last: a pass that is killed is repeated in full, and MLflow stores equal points once.
-        client.set_tag(run_id, SENT_TAG, json.dumps(after, sort_keys=True))
+        client.set_tag(run_id, SENT_TAG, text_of(after))
     return len(entry.points) - sent

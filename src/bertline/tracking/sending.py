@@ -22,6 +22,9 @@ TAGS_PER_BATCH = 100
 KEY_LENGTH = 250
 PARAMETER_LENGTH = 6000
 TAG_LENGTH = 8000
+# Artifacts whose digests, of 30 characters each, are in a run's note: MLflow would cut a longer one. More artifacts are
+# sent again whenever their run changes.
+NOTED_ARTIFACTS = 240
 
 
 def log_batches(
@@ -55,7 +58,7 @@ def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
 def send_artifacts(
     client: MlflowClient, run_id: str, entry: Entry, before: dict[str, str], refused: list[str]
 ) -> dict[str, str]:
-    """Send the missing artifacts; return the digests of those that are now present.
+    """Send the missing artifacts; return the digests of those that are now present, by `short_name`.
 
     A line for each artifact that the store did not accept is added to `refused`.
     """
@@ -63,14 +66,19 @@ def send_artifacts(
     for path, folder in entry.artifacts:
         name, digest = f"{folder}/{path.name}".lstrip("/"), digest_of_file(path)[:16]
         try:
-            if before.get(name) != digest:
+            if before.get(short_name(name)) != digest:
                 client.log_artifact(run_id, str(path), folder or None)
         except Exception as error:  # each kind of store has a library with errors of its own
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             refused.append(f"{name} of {entry.name} ({reason[:200]})")
         else:
-            stored[name] = digest
+            stored[short_name(name)] = digest
     return stored
+
+
+def short_name(name: str) -> str:
+    """Return 8 hexadecimal digits for an artifact's name: names of any length would not fit a note."""
+    return digest_of_lines([name])[:8]
 
 
 def log_dataset(client: MlflowClient, run_id: str, dataset: DatasetInput) -> None:

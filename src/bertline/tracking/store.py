@@ -12,11 +12,8 @@ import errno
 import logging
 import os
 import socket
-import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +28,7 @@ from bertline.tracking.following import repeat
 from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import publish
 from bertline.tracking.run_tree import Entry, lay_out
+from bertline.tracking.sqlite_file import FULL, find_moved_artifacts, upgrade_schema
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -48,22 +46,13 @@ _MLFLOW_SETTINGS = {
 }
 
 
-# Tables and columns of MLflow's database with paths of artifacts.
-_ARTIFACT_PATHS = (
-    ("experiments", "artifact_location"),
-    ("runs", "artifact_uri"),
-    ("logged_models", "artifact_location"),
-    ("model_versions", "source"),
-    ("model_versions", "storage_location"),
-)
 # Errors of a folder for artifacts.
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 # Ports of the databases that MLflow can use without a server of its own.
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+DOWN = "Max retries exceeded"  # in the message about a server that does not answer
 # Keys of an address that replace its host.
 _OTHER_SERVERS = {"host", "hostaddr", "service", "unix_socket", "odbc_connect"}
-# Full disks, in the messages of SQLite, PostgreSQL and the operating system.
-_FULL = ("database or disk is full", "DiskFull", "No space left on device", "Disk quota exceeded")
 
 
 def default_tracking_uri() -> str:
@@ -81,7 +70,7 @@ def initialise(uri: str | None = None) -> None:
     """
     uri = uri or default_tracking_uri()
     if _sqlite_file(uri) is not None:
-        with tracking_lock(uri):
+        with one_line_errors(uri), tracking_lock(uri):
             connect(uri)
 
 
@@ -134,7 +123,7 @@ def track_entry(read: Callable[[], Entry], tracking_uri: str) -> None:
 
 def _send(read: Callable[[], Entry], tracking_uri: str, known: Entry | None) -> tuple[Entry, dict[str, Any] | None]:
     """Send what `read` returns; return it and what `publish` does, None if it is equal to `known`."""
-    with tracking_lock(tracking_uri), one_line_errors(tracking_uri):
+    with one_line_errors(tracking_uri), tracking_lock(tracking_uri):
         # Read under the lock: a record older than the one sent last would look like a truncated journal.
         entry, origin = read(), read_origin()
         if known == entry:
@@ -158,58 +147,18 @@ def tracking_lock(tracking_uri: str) -> FileLock:
 
 
 def _initialise(database: Path, tracking_uri: str) -> None:
+    _set_up_mlflow()
     if not database.exists() or database.stat().st_size == 0:
         logger.info("creating the MLflow database %s", database)
         with write_atomically(database) as temporary:
-            _set_up_mlflow()
             from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
             # It creates the tables of an empty database; NullPool leaves no handle open. A client would, too, but puts
             # the working directory into SQL, which fails if that has an apostrophe.
             SqlAlchemyStore(f"sqlite:///{temporary.absolute()}", "mlflow-artifacts:/")
         return
-    from mlflow.exceptions import MlflowException
-
-    try:
-        _new_client(tracking_uri).search_experiments(max_results=1)
-    except MlflowException as error:
-        if "out-of-date database schema" not in str(error):
-            raise BertlineError(_explain(error, tracking_uri)) from None
-        logger.info("upgrading the MLflow database %s", database)
-        _upgrade_schema(tracking_uri)
-
-
-def _upgrade_schema(tracking_uri: str) -> None:
-    command = [sys.executable, "-m", "mlflow", "db", "upgrade", tracking_uri]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | _MLFLOW_SETTINGS)  # noqa: S603
-    if result.returncode:
-        reason = (result.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise BertlineError(
-            f"MLflow cannot upgrade {tracking_uri} ({reason}); move that file away, or install the MLflow that wrote it"
-        )
-
-
-def _find_moved_artifacts(database: Path) -> None:
-    """Set the current folder for artifacts in the database, if the project was moved or copied.
-
-    MLflow stores absolute paths, and would continue to write to the previous folder of the project.
-    """
-    here = _artifact_folder(database)
-    if database.absolute().parent != Path.cwd():
-        return  # of another project, or of several
-    with closing(sqlite3.connect(database)) as connection, connection:
-        found = connection.execute("SELECT DISTINCT artifact_location FROM experiments")
-        for (before,) in found.fetchall():
-            if before is None or before == str(here) or Path(before).name != here.name:
-                continue
-            if Path(before).exists() and not here.exists():
-                raise BertlineError(f"{database} was copied without its files; copy {before} to {here}, too")
-            logger.info("the artifacts of %s are now in %s, before in %s", database, here, before)
-            for table, column in _ARTIFACT_PATHS:
-                connection.execute(
-                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) IN (?, ?)",  # noqa: S608
-                    (str(here), len(before) + 1, len(before) + 1, before, f"{before}/"),
-                )
+    upgrade_schema(database)
+    _new_client(tracking_uri).search_experiments(max_results=1)  # which adds MLflow's own experiment
 
 
 def connect(tracking_uri: str) -> MlflowClient:
@@ -217,7 +166,7 @@ def connect(tracking_uri: str) -> MlflowClient:
     database = _sqlite_file(tracking_uri)
     if database is not None:
         _initialise(database, tracking_uri)
-        _find_moved_artifacts(database)
+        find_moved_artifacts(database, _artifact_folder(database))
     else:
         _reach_database(tracking_uri)
     return _new_client(tracking_uri)
@@ -285,7 +234,7 @@ def one_line_errors(tracking_uri: str) -> Iterator[None]:
         yield
     except Exception as error:
         is_one = isinstance(error, ImportError) or (isinstance(error, OSError) and error.errno in _REFUSALS)
-        if not is_one and not type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "requests.")):
+        if not is_one and not type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "sqlite3", "requests.")):
             raise
         raise BertlineError(_explain(error, tracking_uri)) from error
 
@@ -307,7 +256,7 @@ def _unanswered(tracking_uri: str) -> str:
 def _explain(error: Exception, tracking_uri: str) -> str:
     reason = _without_secrets((str(error).strip().splitlines() or [type(error).__name__])[0])
     place = f"MLflow at {without_credentials(tracking_uri)}"
-    if "Max retries exceeded" in reason:
+    if DOWN in reason:
         return _unanswered(tracking_uri)
     if "not authenticated" in reason or "error code 401" in reason:
         if os.environ.get("MLFLOW_TRACKING_TOKEN") and not os.environ.get("MLFLOW_TRACKING_USERNAME"):
@@ -318,8 +267,10 @@ def _explain(error: Exception, tracking_uri: str) -> str:
         return f"{place} does not let you write; ask for the permission to edit its experiment, then run `make track`"
     if "valid JSON" in reason:
         return f"{place} answers with a page, not as MLflow does; check the address in MLFLOW_TRACKING_URI"
-    if any(full in str(error) for full in _FULL):
+    if any(full in str(error) for full in FULL):
         return f"{place} has no space left; nothing is lost, make room and run `make track`, which sends it again"
+    if isinstance(error, PermissionError) or "readonly database" in reason:
+        return f"{place} cannot be written ({reason[:200]}); allow it, then run `make track`"
     return f"{place} refused ({reason[:200]}); nothing is lost, `make track` sends it again"
 
 

@@ -15,6 +15,10 @@ PLACE_TAG = "bertline.place"
 SENT_TAG = "mlflow.bertline.sent"
 OLD_SENT_TAG = "bertline.sent"
 
+# The description, which people may edit, and the digest of the one that was sent, in the same request.
+DESCRIPTION_TAG = "mlflow.note.content"
+DESCRIBED_TAG = "mlflow.bertline.described"
+
 # The record, or the MLflow run, that replaced a run.
 SUPERSEDED_TAG = "bertline.superseded_by"
 

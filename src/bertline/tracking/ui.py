@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ from bertline.tracking.store import default_tracking_uri, follow, initialise
 
 USER = "bertline"
 SECONDS_TO_END = 10.0
+SECONDS_BETWEEN_LOOKS = 0.5
 # The cache spares the server a slow hash per request.
 ACCOUNTS = """[mlflow]
 default_permission = MANAGE
@@ -72,14 +74,14 @@ def open_ui(
         follower = [str(CHECKOUT / "workflow/scripts/track.py"), "results/runs", "--follow", str(every)]
         with (
             _running(server, _environment(Path(folder), secret)) as serving,
-            _running([sys.executable, *follower], {}),
+            _running([sys.executable, *follower], {}) as following,
             suppress(KeyboardInterrupt),
         ):
             _wait_for_answer(serving, port)
             address = f"http://{f'{USER}:{secret}@' if secret else ''}127.0.0.1:{port}"
             print(f"MLflow: {address}   (runs are under Model training; Ctrl-C ends it)", flush=True)
             _open(address, Path(folder))
-            serving.wait()
+            _wait_for_end(serving, following)
             raise _ended(serving)
 
 
@@ -139,6 +141,16 @@ def _wait_for_answer(server: subprocess.Popen[bytes], port: int) -> None:
             retrying(session.get, f"http://127.0.0.1:{port}/health", timeout=30)
         except (requests.ConnectionError, requests.Timeout):
             raise _ended(server) from None
+
+
+def _wait_for_end(server: subprocess.Popen[bytes], follower: subprocess.Popen[bytes]) -> None:
+    """Wait until the server has ended; print one line if the follower ends before it."""
+    while server.poll() is None and follower.poll() is None:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    if server.poll() is None:
+        line = f"MLflow no longer gets new points: the process that sends them ended with status {follower.returncode}"
+        print(f"{line}; see what it printed above, and start this again", flush=True)
+    server.wait()
 
 
 def _ended(server: subprocess.Popen[bytes]) -> BertlineError:
