@@ -17,6 +17,7 @@ STAGE_VERSIONS = {
     "extraction": 3,  # by bertline's own extractor
     "documents": 4,
     "parts": 1,  # only of corpora of many files, in addition to "documents"
+    "plain_text": 1,  # only of corpora that are not dumps of Wikimedia, in addition to "documents"
     "gopher_repetition": 1,  # only of corpora with this filter, in addition to "documents"
     "signatures": 3,
     "overlap": 3,
@@ -27,7 +28,7 @@ STAGE_VERSIONS = {
     "sentence_order": 1,  # only of datasets with this objective, in addition to "samples"
     "import": 1,
     "pretraining": 4,
-    "finetuning": 9,
+    "finetuning": 10,
     "collection": 1,
 }
 

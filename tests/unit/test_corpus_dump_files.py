@@ -62,6 +62,16 @@ def ids_of(path: Path, number: int = 0, of: int = 1, **settings: Any) -> tuple[l
     return [int(article) for _, article in pages if article], counts
 
 
+@pytest.mark.parametrize("name", ["W.XML.BZ2", "w1.xml-p1p60.bz2", "w1.xml-p1p60.gz", "w1.xml-p1p60", "w.XML.7Z"])
+def test_a_part_of_a_large_dump_and_capitals_in_a_suffix_are_read(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    packed("xml" if name.endswith("p60") else name.rpartition(".")[2].lower(), XML)(path)
+    dump_files.check_name(path)
+    assert is_multistream(path) == name.lower().endswith(".bz2")
+    for salvage in (False, True):
+        assert ids_of(path, salvage=salvage)[0] == list(NUMBERS)
+
+
 FORMS = pytest.mark.parametrize("kind", ["xml", "bz2", "gz", "xz", "zst", "7z"])
 
 
@@ -190,6 +200,8 @@ def test_files_are_in_the_order_of_their_numbers_and_named_as_dumps(tmp_path: Pa
     assert sorted(names, key=dump_files.natural_order) == names[::-1]
     with pytest.raises(BertlineError, match=r"notes\.txt does not have the name of a dump; name \.xml, \.xml\.bz2"):
         dump_files.check_name(tmp_path / "notes.txt")
+    with pytest.raises(BertlineError, match="does not have the name of a dump"):
+        dump_files.check_name(tmp_path / "w.xml-p1.bz2")
 
 
 def test_a_damaged_real_dump_gives_documents_and_counts(test_data: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from corpus_recipe import schema_of_configurations
@@ -75,6 +76,58 @@ def test_utf_16_needs_its_mark_and_nul_is_no_text(tmp_path: Path) -> None:
         read(tmp_path, put(tmp_path / "a.txt", ENGLISH.encode("utf-16-le")), encoding=three)
     with pytest.raises(BertlineError, match=r"a\.txt is none of utf-8, ascii: as utf-8 byte 1 is 0xe6 \(invalid"):
         read(tmp_path, put(tmp_path / "a.txt", FRENCH.encode("latin-1")), encoding=["utf-8", "ascii"])
+
+
+@pytest.mark.parametrize(
+    ("content", "advised"),
+    [
+        ("“Grüße” – ok…".encode("cp1252"), "cp1252"),
+        ("Grüße".encode("latin-1"), "latin-1"),
+        (b"Gr\xfc\xdfe \x96 \x81", "latin-1"),  # 0x81 is none of cp1252's
+    ],
+)
+def test_the_error_names_cp1252_where_latin_1_would_lose_punctuation(
+    tmp_path: Path, content: bytes, advised: str
+) -> None:
+    file = put(tmp_path / "a.txt", content)
+    for encoding in ("utf-8", ["utf-8", "ascii"]):
+        with pytest.raises(BertlineError, match=f"convert the file or set the corpus's encoding, such as {advised}$"):
+            read(tmp_path, file, encoding=encoding)
+    with pytest.raises(BertlineError, match=r"set the corpus's encoding, such as utf-16$"):
+        read(tmp_path, put(tmp_path / "b.txt", content.decode("latin-1").encode("utf-16")))
+    (document,), _ = read(tmp_path, file, encoding=["utf-8", "cp1252", "latin-1"])
+    assert document["text"] == content.decode(advised).replace(" \x96 \x81", "")
+
+
+@pytest.mark.parametrize("text", [ENGLISH, FRENCH, "Она прочитала письмо дважды.", "Hello"])
+@pytest.mark.parametrize("kind", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", ["utf-8", "cp1252"]])
+def test_utf_16_without_its_mark_is_refused_and_named(tmp_path: Path, text: str, kind: str, encoding: Any) -> None:
+    file = put(tmp_path / "a.txt", text.encode(kind))
+    with pytest.raises(BertlineError, match=r"a\.txt is no(t|ne of) .*corpus's encoding, such as ") as raised:
+        read(tmp_path, file, encoding=encoding)
+    assert str(raised.value).endswith(f"such as {kind}")
+    assert text == FRENCH or "it has NUL characters" in str(raised.value)  # the other has a wrong byte as well
+    (document,), _ = read(tmp_path, file, encoding=kind)
+    assert document["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("nuls", "length", "refused"), [(3, 0, False), (4, 0, True), (9, 1000, False), (11, 900, True)]
+)
+def test_a_few_nuls_are_spaces_and_many_are_no_text(tmp_path: Path, nuls: int, length: int, refused: bool) -> None:
+    file = put(tmp_path / "a.txt", nuls * "a\0b " + length * "c")
+    if refused:
+        with pytest.raises(BertlineError, match=r"a\.txt is not utf-8: it has NUL characters; convert the file or set"):
+            read(tmp_path, file)
+    else:
+        assert read(tmp_path, file)[0][0]["text"].startswith("a b a b a b")
+
+
+def test_only_the_first_block_is_judged_by_its_nuls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encodings, "CHUNK_BYTES", 100)
+    (document,), _ = read(tmp_path, put(tmp_path / "a.txt", 100 * "a" + 100 * "b\0"))
+    assert document["text"] == 100 * "a" + " ".join(100 * "b")
 
 
 def test_an_encoding_that_decodes_anything_is_the_last() -> None:

@@ -117,6 +117,10 @@ def test_lone_surrogates_in_json_become_replacement_characters(tmp_path: Path) -
         ("a.jsonl", b'{"text": ["a"]}\n', r"row 1: its 'text' is of type list, not text"),
         ("a.jsonl", b"[" * 100_000, r"line 1 is not JSON"),
         ("a.csv", b"id,body\n1,a\n", r"a\.csv has no column 'text'; it has id, body"),
+        ("a.csv", b"id, text\n1,a\n", r"a\.csv has no column 'text'; it has id, ' text'; select columns"),
+        ("a.jsonl", b'{"\\ufefftext": "a"}\n', r"line 1 has no column 'text'; it has '\\ufefftext'; select columns"),
+        ("a.csv", b"text,n,text\na,1,b\n", r"a\.csv has 2 columns 'text'; rename all but the one to read"),
+        ("a.tsv", b"id\ttext\n1\ta\n2\n", r"a\.tsv, line 3 has 1 columns, not 2 as in the first"),
         ("a.csv", b"id,text\n1,a\n2\n", r"a\.csv, line 3 has 1 columns, not 2 as in the first"),
         ("a.csv", b'id,text\n1,"a\n', r"a\.csv, line 2 is not CSV \(unexpected end of data\)"),
         ("a.csv", b"id,text\n1,\xe4\n", r"a\.csv is not utf-8: byte 10 is 0xe4"),
@@ -131,6 +135,43 @@ def test_an_invalid_table_is_one_line_naming_the_row(tmp_path: Path, name: str, 
         read(tmp_path, tmp_path / name)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "stream.arrow", "file.arrow"])
+def test_two_columns_of_one_name_are_one_line(tmp_path: Path, kind: str) -> None:
+    table, path = pa.table([["a"], ["b"], [1]], names=["text", "text", "n"]), tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path)
+    else:
+        new = pa.ipc.new_stream if kind == "stream.arrow" else pa.ipc.new_file
+        with pa.OSFile(str(path), "wb") as file, new(file, table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(BertlineError, match=rf"a\.{kind} has 2 columns 'text'; rename all but the one to read"):
+        read(tmp_path, path)
+
+
+def test_quotes_in_a_table_with_tabs_are_text(tmp_path: Path) -> None:
+    """As IANA registered text/tab-separated-values."""
+    (tmp_path / "a.tsv").write_text('key\ttext\nx\t"To be", he said, "or\ny\t5" of rain.\n')
+    packed = tmp_path / "b.TSV.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "a.tsv").read_bytes()))
+    for path in (tmp_path / "a.tsv", packed):
+        documents, _ = read(tmp_path, path, id="key")
+        assert [(document["id"], document["text"]) for document in documents] == [
+            ("x", '"To be", he said, "or'),
+            ("y", '5" of rain.'),
+        ]
+
+
+def test_what_a_later_row_of_json_lacks_is_null(tmp_path: Path) -> None:
+    rows = [{"text": "One.", "name": "First", "key": "a"}, {"text": "Two.", "key": "b"}, {"key": "c"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    documents, counts = read(tmp_path, tmp_path / "a.jsonl", **COLUMNS)
+    assert [(document["id"], document["title"]) for document in documents] == [("a", "First"), ("b", "")]
+    assert (counts["read"], counts["dropped"]) == (3, {"empty": 1})
+    (tmp_path / "a.jsonl").write_text('{"text": "One.", "key": "a"}\n{"text": "Two."}\n')
+    with pytest.raises(BertlineError, match=r"row 2: its 'key' is empty; take another column as id, or none"):
+        read(tmp_path, tmp_path / "a.jsonl", id="key")
 
 
 def test_a_stream_without_its_end_mark_is_cut_short(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from corpus_recipe import corpus_recipe, read
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_corpus_unpacking import tar_bytes
+from test_corpus_unpacking import tar_bytes, zip_bytes
 
 from bertline.console import BertlineError
 from bertline.corpus import encodings, plain_text
@@ -69,7 +69,7 @@ def test_a_second_stream_is_not_ignored(tmp_path: Path, ending: str, pack: Any) 
         (packed + pack(b"Two.")[:-4], "it ends within a stream"),
         (packed[:-1], "it ends within a stream"),
         (b"One. Two. Three.", "nvalid data stream|format not supported"),
-        (pack(bytes(1 << 25)), "unpacks to more than 100 times its size"),
+        (pack(b"a" * (1 << 25)), "unpacks to more than 100 times its size"),
     ):
         with pytest.raises(BertlineError, match=message):
             read(tmp_path, put(tmp_path / name, content))
@@ -116,6 +116,33 @@ def test_a_leipzig_corpus_is_read_without_unpacking(tmp_path: Path) -> None:
         read(tmp_path, put(tmp_path / "b.tar.gz", tar_bytes(others)), **asked)
 
 
+def test_empty_lines_among_the_sentences_of_a_leipzig_corpus_are_skipped(tmp_path: Path) -> None:
+    asked = {"format": "leipzig", "sentences": "lines"}
+    documents, _ = read(tmp_path, put(tmp_path / "a-sentences.txt", "1\tOne.\n\n2\tTwo.\n \n\n"), **asked)
+    assert [document["text"] for document in documents] == ["One.\nTwo."]
+
+
+def test_capitals_in_a_suffix_change_nothing(tmp_path: Path) -> None:
+    files = [
+        put(tmp_path / "A.TXT.GZ", gzip.compress(b"One.")),
+        put(tmp_path / "B.CSV", "text,n\nTwo.,1\n"),
+        put(tmp_path / "C.Jsonl.BZ2", bz2.compress(b'{"text": "Three."}\n')),
+        put(tmp_path / "D.TAR.XZ", lzma.compress(tar_bytes({"X.TXT.GZ": gzip.compress(b"Four.")}))),
+        put(tmp_path / "E.ZIP", zip_bytes({"Y.TXT.Xz": lzma.compress(b"Five.")})),
+        put(tmp_path / "F.HTML.GZ", gzip.compress(b"<html><body><p>Six is a page.</p></body></html>")),
+    ]
+    documents, counts = read(tmp_path, *files)
+    assert [document["text"] for document in documents] == [
+        "One.",
+        "Two.",
+        "Three.",
+        "Four.",
+        "Five.",
+        "Six is a page.",
+    ]
+    assert counts["members_skipped"] == {}
+
+
 def test_a_separator_divides_a_file_and_what_is_dropped_is_counted(tmp_path: Path) -> None:
     file = put(tmp_path / "many.txt", "One is long enough.\n---\n\n--- \nTwo.\n---\nThree is long enough.")
     documents, counts = read(tmp_path, file, separator="---", minimum_characters=10)
@@ -154,6 +181,51 @@ def test_lines_of_more_than_a_hundred_wide_characters_are_paragraphs(tmp_path: P
     lines = ["名" * 101, "前" * 20]
     documents, _ = read(tmp_path, put(tmp_path / "a.txt", "\n".join(lines)))
     assert documents[0]["text"].split("\n") == lines
+
+
+URL = f"https://example.org/{'a' * 300}"
+
+
+@pytest.mark.parametrize("name", ["carroll-alice", "shakespeare-hamlet", "whitman-leaves"])
+def test_a_long_line_unwraps_no_book_and_is_a_paragraph(test_data: Path, tmp_path: Path, name: str) -> None:
+    book = (test_data / "books" / f"{name}.txt").read_text()
+    (alone,), _ = read(tmp_path, put(tmp_path / "a.txt", book))
+    before, after = book[: len(book) // 2].rstrip("\n").rpartition("\n\n")[::2]
+    rest = book[len(before) + len(after) + 2 :]
+    (with_url,), _ = read(tmp_path, put(tmp_path / "b.txt", f"{before}\n{URL}\n\n{after}{rest}\n\n{URL}\n"))
+    paragraphs = with_url["text"].split("\n")
+    assert paragraphs.count(URL) == 2
+    assert [paragraph for paragraph in paragraphs if paragraph != URL] == alone["text"].split("\n")
+
+
+def test_a_long_line_parts_the_wrapped_lines_around_it(tmp_path: Path) -> None:
+    filled = textwrap.fill("The man saw the old fox and went on. " * 30, 60)
+    (document,), _ = read(tmp_path, put(tmp_path / "a.txt", f"{filled}\n{URL}\n{filled}\n"))
+    joined = filled.replace("\n", " ")
+    assert document["text"].split("\n") == [joined, URL, joined]
+
+
+@pytest.mark.parametrize("long", [30, 6])  # percent
+def test_a_text_with_a_paragraph_a_line_and_many_headings_is_not_wrapped(tmp_path: Path, long: int) -> None:
+    lines = ["It rained. " * 30 if number % 100 < long else f"Heading {number}" for number in range(200)]
+    lines = [line.strip() for line in lines]
+    (document,), _ = read(tmp_path, put(tmp_path / "a.txt", "\n".join(lines)))
+    assert document["text"].split("\n") == lines
+
+
+def test_a_page_of_short_lines_that_are_not_full_is_not_wrapped_for_a_long_one(tmp_path: Path) -> None:
+    lines = [f"Item {number}{' of the list' * (number % 4)}" for number in range(60)]
+    lines[20] = "It rained, and nobody knew why the river had left its bed, " * 5 + "he said."
+    (document,), _ = read(tmp_path, put(tmp_path / "a.txt", "\n".join(lines)))
+    assert document["text"].split("\n") == lines
+
+
+def test_a_word_that_a_soft_hyphen_divides_at_the_end_of_a_line_is_whole(tmp_path: Path) -> None:
+    text = "An exam\u00ad\nple, a second exam\u00ad \nple, a well-\nknown one and the so\u00adft one\u00ad\n\nend.\n"
+    (document,), _ = read(tmp_path, put(tmp_path / "a.txt", text))
+    assert document["text"] == "An example, a second example, a well- known one and the soft one\nend."
+    (document,), _ = read(tmp_path, put(tmp_path / "a.txt", f"{URL}\u00ad\nAnd so\u00ad\non.\n"))
+    assert document["text"] == f"{URL}\nAnd so\non."
 
 
 def test_lines_of_which_most_end_as_sentences_are_paragraphs(tmp_path: Path) -> None:
@@ -218,6 +290,38 @@ def test_small_print_after_the_end_does_not_cost_the_book(tmp_path: Path) -> Non
     assert documents[0]["text"] == "The Ball."
 
 
+def test_a_line_that_begins_as_the_end_of_an_old_book_ends_no_other_text(tmp_path: Path) -> None:
+    text = "This is the\nend of the Project Gutenberg era, they say.\n\nEnd of Project Gutenberg?\n\nIt goes on.\n"
+    (document,), counts = read(tmp_path, put(tmp_path / "essay.txt", text))
+    assert document["text"].split("\n") == [
+        "This is the end of the Project Gutenberg era, they say.",
+        "End of Project Gutenberg?",
+        "It goes on.",
+    ]
+    assert counts["gutenberg_lines_removed"] == 0
+
+
+def test_markers_of_project_gutenberg_cost_other_texts_no_more_than_a_licence(tmp_path: Path) -> None:
+    lines = [f"Sentence {number} of a text that is not in the book." for number in range(9000)]
+    markers = {3000: "*** START OF THE PROJECT GUTENBERG EBOOK ***", 6000: "*** END OF THE PROJECT GUTENBERG EBOOK ***"}
+    given = [line for number, line in enumerate(lines) for line in (markers.get(number), line) if line]
+    (document,), counts = read(tmp_path, put(tmp_path / "all.txt", "\n\n".join(given)))
+    removed = set(lines) - set(document["text"].split("\n"))
+    assert removed == set(lines[6000 : 6000 + len(removed)])
+    assert 60_000 < sum(len(line) + 2 for line in removed) <= plain_text.MAX_LICENCE_LENGTH
+    assert counts["gutenberg_lines_removed"] == pytest.approx(2 * len(removed) + 2, abs=2)
+
+
+def test_old_books_in_one_file_lose_what_is_between_them(tmp_path: Path) -> None:
+    books = [
+        f"Header.\n\n*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*\n\nBook {number}.\n\n"
+        f"End of the Project Gutenberg Etext of {number}\n\nFooter.\n\n"
+        for number in range(3)
+    ]
+    (document,), _ = read(tmp_path, put(tmp_path / "all.txt", "".join(books)))
+    assert document["text"] == "Book 0.\nBook 1.\nBook 2."
+
+
 def test_a_text_that_is_not_utf_8_is_reported_with_the_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encodings, "CHUNK_BYTES", 7)
     content = "Grüße über alles ".encode() + "Käse".encode("latin-1")
@@ -263,6 +367,10 @@ def test_any_bytes_are_a_document_a_reason_or_one_line(
         with pytest.raises(BertlineError, match=f"a.txt is not utf-8: byte {error.start} is "):
             read(folder, put(folder / "a.txt", content))
         return
+    if content.count(0) > max(3, 0.01 * len(content.decode())):
+        with pytest.raises(BertlineError, match="NUL characters"):
+            read(folder, put(folder / "a.txt", content))
+        return
     documents, counts = read(folder, put(folder / "a.txt", content))
     assert counts["read"] == 1 == len(documents) + counts["dropped"].get("empty", 0)
 
@@ -301,9 +409,17 @@ def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     ):
         with pytest.raises(BertlineError, match=r"the encoding .* is unknown"):
             read(tmp_path, plain, encoding=encoding)
-    for name in ("a.xml", "b.XML.gz", "c.xml.bz2", "d.xml.7z"):
+    for name in ("a.xml", "b.XML.gz", "c.xml.bz2", "d.xml.7z", "pages-articles1.xml-p1p41242.bz2", "f.xml-p1p9"):
         with pytest.raises(BertlineError, match=rf"{name} is XML, not plain text; .* `source: wikimedia`.* to \.txt"):
             read(tmp_path, tmp_path / name)
+    for name in ("a.warc", "a.WARC.gz", "a.warc.wet.gz", "a.wet.gz", "a.wat.gz"):
+        with pytest.raises(BertlineError, match=rf"{name} is of a web crawl, not plain text; use `source: warc`"):
+            read(tmp_path, tmp_path / name)
+    for name in ("a.pdf", "a.rtf", "a.DOC", "a.docx", "a.odt", "a.epub", "a.rtf.gz"):
+        with pytest.raises(BertlineError, match=rf"{name} is no plain text by its name; convert it to \.txt or \.html"):
+            read(tmp_path, tmp_path / name)
+    with pytest.raises(BertlineError, match=r"a\.7z is a 7-Zip archive, not plain text"):
+        read(tmp_path, tmp_path / "a.7z")
     unmarked = put(tmp_path / "plain.txt", "text".encode("utf-16-le"))
     with pytest.raises(BertlineError, match=r"plain\.txt is not utf-16: UTF-16 stream does not start with BOM; conv"):
         read(tmp_path, unmarked, encoding="utf-16")
@@ -421,6 +537,22 @@ def test_a_text_of_sentences_keeps_its_lines_and_empty_lines_part_documents(
     assert (counts["read"], counts["dropped"]) == (2, {})
     split = splitter_of(corpus_recipe("files", sentences="lines"))
     assert split("It rained. Dr. No left") == ["It rained. Dr. No left"]
+
+
+def test_sentences_of_about_equal_length_are_no_wrapped_text() -> None:
+    documents = ["\n".join(f"Sentence {place} of document {number} ends." for place in range(5)) for number in range(9)]
+    assert plain_text.looks_split("\n\n".join(documents).split("\n"))
+
+
+@pytest.mark.parametrize("settings_", [{"sentences": "lines"}, {"separator": "\n"}])
+def test_a_licence_is_removed_before_empty_lines_divide_a_text(tmp_path: Path, settings_: dict[str, Any]) -> None:
+    licence = "".join(f"Paragraph {number} of the licence.\n\n" for number in range(40))
+    start, end = (f"*** {word} OF THE PROJECT GUTENBERG EBOOK EMMA ***\n\n" for word in ("START", "END"))
+    text = f"{licence}{start}Emma was handsome.\n\n\nShe was clever.\n\n{end}{licence}"
+    documents, counts = read(tmp_path, put(tmp_path / "emma.txt", text), **settings_)
+    assert [document["text"] for document in documents] == ["Emma was handsome.", "She was clever."]
+    assert counts["read"] == 2
+    assert counts["gutenberg_lines_removed"] == 4 * 40 + 2 + 1  # and the empty line after the end marker
 
 
 @pytest.mark.parametrize("mark", [".", "。", ""])  # Thai sentences end without a mark

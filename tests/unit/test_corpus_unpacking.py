@@ -98,6 +98,13 @@ def test_a_member_that_leads_out_is_refused(tmp_path: Path, kind: str, name: str
     assert [path.name for path in tmp_path.iterdir()] == [archive.name]
 
 
+@pytest.mark.parametrize("kind", [".tar", ".zip"])
+def test_a_colon_in_the_name_of_a_member_leads_nowhere(tmp_path: Path, kind: str) -> None:
+    archive = archive_of(tmp_path / f"a{kind}", {"5: notes.txt": b"Five.", "a/b: c.txt": b"Six."})
+    documents, _ = read(tmp_path, archive)
+    assert [document["id"] for document in documents] == [f"a{kind}!5: notes.txt", f"a{kind}!a/b: c.txt"]
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [

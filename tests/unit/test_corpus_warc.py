@@ -68,6 +68,17 @@ def test_every_page_is_a_document_or_is_counted(tmp_path: Path, name: str) -> No
     assert len(read(tmp_path, file)[0]) == 2  # of all languages
 
 
+def test_every_line_of_a_page_is_a_paragraph_so_that_menus_are_no_part_of_sentences(tmp_path: Path) -> None:
+    menu = ["Home", "About us", *(f"Menu entry {number}" for number in range(10))]
+    prose = [f"The river {number} runs through the old town, and many people fish in it." for number in range(8)]
+    footer = ["Contact", "Imprint", "Copyright 2026"]
+    file = write(tmp_path / "a.warc.wet.gz", record(1, "\n".join([*menu, *prose, *footer])))
+    (document,), _ = read(tmp_path, file)
+    assert document["text"].split("\n") == [*menu, *prose, *footer]
+    (document,), counts = read(tmp_path, file, cleaning=["c4"])
+    assert (document["text"].split("\n"), counts["dropped"]) == (prose, {})
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 999))
 def test_a_file_that_was_cut_anywhere_but_between_records_is_an_error(

@@ -67,6 +67,69 @@ def test_the_encoding_is_the_mark_s_the_page_s_or_the_corpus_s(head: str, encodi
 
 
 @pytest.mark.parametrize(
+    ("label", "content", "text"),
+    [
+        ("ISO-8859-1", "“Ž”".encode("cp1252"), "“Ž”"),
+        ("l1", "“Ž”".encode("cp1252"), "“Ž”"),
+        ("us-ascii", "“Ž”".encode("cp1252"), "“Ž”"),
+        ("iso-8859-9", "“ğ”".encode("cp1254"), "“ğ”"),
+        ("iso-8859-11", "“ก”".encode("cp874"), "“ก”"),
+        ("TIS-620", "“ก”".encode("cp874"), "“ก”"),
+        ("windows-874", "“ก”".encode("cp874"), "“ก”"),
+        ("gb2312", "鎔基€".encode("gb18030"), "鎔基€"),
+        ("gbk", "㐀".encode("gb18030"), "㐀"),
+        ("big5", "嗰".encode("big5hkscs"), "嗰"),
+        ("Shift_JIS", "①髙".encode("cp932"), "①髙"),
+        ("x-sjis", "①髙".encode("cp932"), "①髙"),
+        ("euc-kr", "똠".encode("cp949"), "똠"),
+        ("ks_c_5601-1987", "똠".encode("cp949"), "똠"),
+        ("iso-8859-8-i", "שלום".encode("iso8859-8"), "שלום"),
+    ],
+)
+def test_a_declared_encoding_is_read_as_in_browsers(label: str, content: bytes, text: str) -> None:
+    found = read_web_page(io.BytesIO(f"<meta charset={label}><p>A page: ".encode() + content), "utf-8")
+    assert isinstance(found, WebPage)
+    assert found.text == f"A page: {text}"
+
+
+@pytest.mark.parametrize("label", ["windows-1252", "iso-8859-1", "iso-8859-9", "windows-1257"])
+def test_a_byte_that_windows_does_not_define_costs_no_page(tmp_path: Path, label: str) -> None:
+    content = f"<meta charset={label}><p>A page".encode() + b"\x81 \x90" + "– that is read.".encode("cp1252")
+    (tmp_path / "page.html").write_bytes(content)
+    (document,), counts = read(tmp_path, tmp_path / "page.html")
+    assert document["text"] == "A page – that is read."
+    assert counts["dropped"] == {}
+
+
+def test_a_byte_that_browsers_do_not_read_either_is_a_reason() -> None:
+    """0xFF is no letter of windows-874."""
+    assert read_web_page(io.BytesIO(b"<meta charset=tis-620><p>A page \xff"), "utf-8") == Dropped("encoding")
+
+
+@pytest.mark.parametrize(
+    ("beginning", "encoding"),
+    [
+        ("<?xml version='1.0' encoding='iso-8859-1'?><!DOCTYPE html>", "cp1252"),
+        ('<?xml version="1.0" encoding="Shift_JIS" standalone="yes"?>', "cp932"),
+        ("<?xml version='1.0' encoding='UTF-16'?>", "utf-8"),
+        ("<?xml version='1.0' encoding='koi8-r'?><meta charset=cp1252>", "cp1252"),  # HTML's comes first
+    ],
+)
+def test_an_xml_declaration_declares_the_encoding(tmp_path: Path, beginning: str, encoding: str) -> None:
+    text = "① and ②" if encoding == "cp932" else "“mañana”"  # another word in cp1257
+    (tmp_path / "page.xhtml").write_bytes(f"{beginning}<p>A page: {text}".encode(encoding))
+    (document,), _ = read(tmp_path, tmp_path / "page.xhtml", encoding="cp1257")
+    assert document["text"] == f"A page: {text}"
+
+
+def test_an_xml_declaration_is_at_the_start_of_a_page() -> None:
+    content = "<p>A page: Ž <?xml version='1.0' encoding='koi8-r'?>".encode("cp1257")
+    found = read_web_page(io.BytesIO(content), "cp1257")
+    assert isinstance(found, WebPage)
+    assert found.text == "A page: Ž"
+
+
+@pytest.mark.parametrize(
     ("content", "reason"),
     [
         (page(["Käse"], "").encode("latin-1"), "encoding"),

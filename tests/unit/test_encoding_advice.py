@@ -108,3 +108,32 @@ def test_filters_that_drop_most_of_a_corpus_are_warned_of(dropped: dict[str, int
     corpus = {"name": "web", "read": 10, "dropped": {"short": 3, **dropped}}
     expected = ["filters dropped 60% of the documents of web, most by c4_sentences"]
     assert found({"corpora": [corpus], "sequence_lengths": {}}) == expected[:warned]
+
+
+@pytest.mark.parametrize(
+    ("dropped", "expected"),
+    [
+        ({"encoding": 51}, "51% of the documents of web were dropped as encoding; set the encoding of the pages that"),
+        ({"empty": 60}, "60% of the documents of web were dropped as empty; name files with text, or the column"),
+        ({"short": 99}, "99% of the documents of web were dropped as short; lower minimum_characters"),
+        (
+            {"language_en": 30, "language_unsure": 25},
+            "55% of the documents of web were dropped as language, most by language_en; correct the languages",
+        ),
+        ({"language": 99}, None),  # of Common Crawl
+        ({"encoding": 50}, None),
+        ({"encoding": 30, "empty": 30, "short": 30}, None),
+    ],
+)
+def test_a_reason_that_drops_most_of_a_corpus_is_warned_of(dropped: dict[str, int], expected: str | None) -> None:
+    corpus = {"name": "web", "read": 100, "dropped": {"c4_sentences": 1, **dropped}}
+    warnings = warnings_of({"corpora": [corpus], "sequence_lengths": {}})
+    assert [warning[: len(expected or "")] for warning in warnings] == ([expected] if expected else [])
+    assert not warnings_of({"corpora": [{**corpus, "read": 0, "dropped": {}}], "sequence_lengths": {}})
+
+
+@pytest.mark.parametrize(("skipped", "warned"), [({"not a text": 31}, 1), ({"not a text": 30}, 0), ({"link": 31}, 0)])
+def test_archives_of_which_hardly_anything_is_read_are_warned_of(skipped: dict[str, int], warned: int) -> None:
+    corpus = {"name": "books", "read": 10, "dropped": {}, "members_skipped": skipped}
+    expected = ["31 members of archives of books were not read, and only 10 documents"]
+    assert found({"corpora": [corpus], "sequence_lengths": {}}) == expected[:warned]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import glob
 import hashlib
 import json
 import os
 import re
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from fault_counts import TIMES, drawing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_corpus_damage import mutate
 
 from bertline.console import BertlineError
@@ -24,6 +29,7 @@ from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
 from bertline.planning.changes import changes
 from bertline.planning.models import PUBLISHED
 from bertline.planning.names import write_links
+from bertline.planning.patterns import find_files
 from bertline.planning.plan import Plan, record, report_fingerprint
 from bertline.planning.plan_file import plan_file, plan_of_job, write_plan_file
 from bertline.planning.recipes import digest_of_record
@@ -372,6 +378,13 @@ def test_the_extractor_alters_a_corpus_and_so_does_the_version_of_our_own(monkey
     assert len(plan_of(CONFIG).corpora.keys() & before) == len(before) - 1
 
 
+def test_the_version_of_plain_text_alters_no_dump(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = plan_of(CONFIG).corpora
+    monkeypatch.setitem(STAGE_VERSIONS, "plain_text", 0)
+    after = plan_of(CONFIG).corpora
+    assert {before[key]["name"] for key in before.keys() - after.keys()} == {"books"}
+
+
 def test_the_description_the_cards_and_the_experiment_alter_no_result() -> None:
     card = {"license": "apache-2.0", "language": ["lv", "ltg"]}
     before = plan_of(CONFIG)
@@ -541,6 +554,50 @@ def test_a_dump_that_is_here_needs_no_contact_and_is_identified_by_its_content()
     ]
 
 
+def test_the_parts_of_a_large_dump_are_found_by_their_official_names() -> None:
+    names = ["w1.xml-p1p9.bz2", "w2.xml-p10p99.bz2"]
+    for name in names:
+        Path(name).write_bytes(DUMP)
+    parts = corpus_of({"source": "wikimedia", "paths": ["w*.xml-p*.bz2"]})["listing"]["parts"]
+    assert [part["file"] for part in parts.values()] == names
+
+
+def test_a_url_that_is_of_no_text_by_its_name_is_refused_before_it_is_downloaded() -> None:
+    url = {"url": "https://host/one.pdf", "sha256": hashlib.sha256(b"One book.").hexdigest()}
+    with pytest.raises(BertlineError, match=r"https://host/one\.pdf is no plain text by its name; convert it"):
+        corpora_of(urls=[url])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("w1.xml-p1p9.bz2", "is XML, not plain text; of a wiki's dump use `source: wikimedia`"),
+        ("a.warc.wet.gz", "is of a web crawl, not plain text; use `source: warc`"),
+        ("a.PDF", "is no plain text by its name; convert it to .txt or .html, or leave it out"),
+    ],
+)
+def test_a_file_that_is_no_text_by_its_name_is_refused_when_planning(name: str, message: str) -> None:
+    Path("books", name).write_text("a")
+    with pytest.raises(BertlineError, match=re.escape(f"books/{name} {message}")):
+        corpora_of(paths=["books/*"])
+    assert corpora_of(paths=["books/*.txt"])
+
+
+def test_of_an_unpacked_leipzig_corpus_only_the_sentences_are_read() -> None:
+    kinds = ("sentences", "words", "sources", "inv_so", "inv_w", "co_n", "co_s")
+    for name in (*(f"deu/deu_news-{kind}.txt" for kind in kinds), "deu/own.txt", "deu/deu_news-more.zip"):
+        Path("books", name).parent.mkdir(exist_ok=True)
+        Path("books", name).write_text("1\tOne.\n")
+    asked = {"format": "leipzig", "sentences": "lines"}
+    found = corpora_of(paths=["books/deu/*"], **asked)["books"]["parts"]["part-00000"]
+    assert [Path(file).name for file in found] == ["deu_news-more.zip", "deu_news-sentences.txt", "own.txt"]
+    assert (
+        len(corpora_of(paths=["books/deu/*.txt"], sentences="lines")["books"]["parts"]["part-00000"]) == len(kinds) + 1
+    )
+    Path("books/deu/deu_news-sentences.txt").unlink()
+    assert len(corpora_of(paths=["books/deu/*.txt"], **asked)["books"]["parts"]["part-00000"]) == len(kinds)
+
+
 def test_files_to_download_are_the_corpus_that_they_are_when_they_are_here() -> None:
     here = corpus_of({"source": "files", "paths": ["books/*.txt"]})
     url = {"url": "https://host/one.txt", "sha256": hashlib.sha256(b"One book.").hexdigest()}
@@ -583,6 +640,93 @@ def test_absent_inputs_are_problems_of_a_real_run_only() -> None:
 def test_a_folder_in_place_of_files_is_reported_as_such() -> None:
     (problem,) = plan_of(changed(corpora__books__paths=["books"])).problems
     assert problem.endswith("no file matches 'books'; it is a folder: name its files, such as 'books/*'")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "advice"),
+    [
+        ("books/r [final].txt", "brackets are wildcards: write 'books/r [[]final].txt' for those in a name"),
+        ("books [2]/*.txt", "brackets are wildcards: write 'books [[]2]/*.txt' for those in a name"),
+        ("books [2]", "it is a folder: name its files, such as 'books [[]2]/*'"),
+        ("~/*.txt", "~ is not expanded: write '/home/me/*.txt'"),
+        ("books/[no].txt", "put it there or change the key"),
+    ],
+)
+def test_a_pattern_that_means_something_else_is_reported_as_such(
+    monkeypatch: pytest.MonkeyPatch, pattern: str, advice: str
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    Path("books/r [final].txt").touch()
+    Path("books [2]").mkdir()
+    Path("books [2]/a.txt").touch()
+    (problem,) = plan_of(changed(corpora__books__paths=[pattern])).problems
+    assert problem == f"configuration: corpora.books.paths: no file matches '{pattern}'; {advice}"
+
+
+def test_links_that_lead_nowhere_are_problems() -> None:
+    for name in ("two.txt", "three.txt"):
+        Path("books", name).symlink_to(f"gone/{name}")
+    for pattern in ("books/*.txt", "books/**/*.txt"):
+        plan = plan_of(changed(corpora__books__paths=[pattern]))
+        assert plan.problems == [
+            "configuration: corpora.books.paths: books/three.txt is a link to gone/three.txt, which does not exist, "
+            "and 1 more lead nowhere; put it there, or remove the link"
+        ]
+    (problem,) = plan_of(changed(corpora__books__paths=["books/two.txt"])).problems
+    assert problem.endswith(
+        "books/two.txt is a link to gone/two.txt, which does not exist; put it there, or remove the link"
+    )
+
+
+def test_two_links_to_a_folder_above_are_not_followed(no_hang: Callable[[], None]) -> None:
+    """Python's glob follows each 40 times, in any order."""
+    for name in ("l1", "l2", "deep/l3"):
+        Path("books", name).parent.mkdir(exist_ok=True)
+        Path("books", name).symlink_to(Path("books").absolute())
+    no_hang()
+    Path("books/deep/other.txt").touch()
+    assert find_files("books/**/o*") == (["books/deep/other.txt", "books/one.txt"], [])
+    assert find_files("books/**/*/**/o*") == (["books/deep/other.txt"], [])
+
+
+NAMES = st.sampled_from(["a", "b.txt", ".h", "x[1].txt", "é.TXT", "a?b"])
+WILDCARDS = st.sampled_from(
+    ["**", "*", "*.txt", ".*", "?", "[!a]*", "x[[]1].txt", "é*", "**a", "a", ".h", "b.txt", ".."]
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    files=st.lists(st.lists(NAMES, min_size=1, max_size=4), max_size=8),
+    link=st.tuples(NAMES, st.sampled_from(["s", "o", "s/a"])),
+    pattern=st.lists(WILDCARDS, min_size=1, max_size=4).filter(lambda parts: parts.count("**") < 3),
+)
+def test_patterns_mean_what_they_mean_for_glob(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], link: tuple[str, str], pattern: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("tree")
+    for file in (["s", "o.txt"], ["o", "b.txt"], ["o", "a", "c.txt"], *(["s", *parts] for parts in files)):
+        path = folder.joinpath(*file)
+        with suppress(OSError):  # a file is in the place of a folder, or the other way round
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    with suppress(OSError):
+        (folder / "s" / link[0]).symlink_to(folder / link[1])
+    given = f"{folder}/s/{'/'.join(pattern)}"
+    expected = {
+        str(path)
+        for path in map(Path, glob.glob(given, recursive=True))
+        if path.is_file() and not leads_back(path.parent, folder / "s")
+        # A file is no folder, although glob finds "file/**".
+        if pattern[-1] != "**" or len(pattern) == 1 or not path.match("/".join(pattern[:-1]))
+    }
+    found = {path for path in find_files(given)[0] if path in expected or pattern[-1] != "**"}
+    assert found == expected
+
+
+def leads_back(folder: Path, start: Path) -> bool:
+    above = [parent for parent in (folder, *folder.parents) if parent.is_relative_to(start)]
+    return len({os.path.realpath(parent) for parent in above}) < len(above)
 
 
 @pytest.mark.parametrize(("contact", "problems"), [("you@university.edu", 1), ("me@university.edu", 0)])
@@ -634,6 +778,11 @@ def test_a_phase_cannot_take_the_moments_of_another_optimizer() -> None:
             {"corpora__books": {"source": "files", "paths": ["books/*.txt"], "encoding": "utf-99"}},
             "corpora.books.encoding: the encoding 'utf-99' is unknown; give one such as utf-8",
         ),
+        (
+            {"corpora__books": {"source": "files", "paths": ["books/*.txt"], "separator": "\f"}},
+            "corpora.books.separator: '\\x0c' is white space, which does not count; give a line with a visible mark, "
+            'or "\\n" for empty lines',
+        ),
     ],
 )
 def test_what_a_job_would_refuse_is_refused_when_planning(change: dict, message: str) -> None:
@@ -678,7 +827,7 @@ def finished_dataset(path: Path, *, static_masks: bool) -> dict:
 def test_a_finished_dataset_needs_no_corpora(tmp_path: Path) -> None:
     plan = plan_of(finished_dataset(tmp_path / "theirs", static_masks=True))
     assert plan.corpora == {}
-    assert plan.dataset_folder("e" * 16) == str(tmp_path / "theirs")
+    assert plan.dataset_folder("e" * 16) == "theirs"  # as it is in this folder, which may move
 
 
 @pytest.mark.parametrize("static_masks", [False, True])

@@ -6,6 +6,7 @@ import gzip
 import os
 import re
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pyarrow
@@ -41,7 +42,7 @@ def test_the_encodings_to_give_are_told_and_never_guessed(tmp_path: Path) -> Non
     (tmp_path / "5.txt").write_bytes("Noch ein Stück.".encode("utf-16"))
     assert refusal().endswith("it begins with the mark of utf-16; give ENCODING=utf-8,utf-16")
     look_at([str(tmp_path)], SCHEMA, language="de", encoding="utf-8,utf-16")
-    assert "has NUL characters; it begins with the mark of utf-16; give ENCODING=utf-16" in refusal("latin-1")
+    assert refusal("latin-1").endswith("it begins with the mark of utf-16; give ENCODING=utf-16,latin-1")
     # No text at all.
     (tmp_path / "2.txt").write_bytes(bytes(range(256)) * 4)
     (tmp_path / "5.txt").unlink()
@@ -64,6 +65,62 @@ def test_the_encodings_to_give_are_accepted(tmp_path: Path) -> None:
         given = str(raised.value).partition("ENCODING=")[2].partition(", otherwise")[0]
         assert given == following
     assert look_at([str(tmp_path)], SCHEMA, encoding=given, language="de").documents == 8
+
+
+@pytest.mark.parametrize(
+    ("contents", "advice"),
+    [
+        (["“Ein Stück Käse”"], "if cp1252 reads it well ('“Ein'), give ENCODING=utf-8,cp1252, otherwise"),
+        (
+            ["Ein Stück. " + "a" * (1 << 20) + " – ja"],
+            "if cp1252 reads it well ('Stück.'), give ENCODING=utf-8,cp1252,",
+        ),
+        (["Ein Stück", "“ja”"], "if latin-1 reads it well ('Stück'), give ENCODING=utf-8,cp1252,latin-1,"),
+        (["“ja”", "St\u00fc\x81ck"], "if cp1252 reads it well ('“ja”'), give ENCODING=utf-8,cp1252,latin-1,"),
+        (
+            ["St\u00fcck – ja", "Ein St\u00fcck".encode("utf-16")],
+            "if cp1252 reads it well ('Stück'), give ENCODING=utf-8,cp1252,",
+        ),
+        (9 * ["“ja”"], "if cp1252 reads it well ('“ja”'), give ENCODING=cp1252, otherwise"),
+    ],
+)
+def test_text_from_windows_is_told_to_be_cp1252(tmp_path: Path, contents: list[str | bytes], advice: str) -> None:
+    """Latin-1 would read its quotation marks and dashes as control characters, and lose them."""
+    if len(contents) < 9:
+        write_texts(tmp_path)
+    for number, content in enumerate(contents):
+        if isinstance(content, str):  # 0x81 is not defined
+            content = b"\x81".join(part.encode("cp1252") for part in content.split("\x81"))
+        (tmp_path / f"{number}.txt").write_bytes(content)
+    with pytest.raises(BertlineError, match=re.escape(advice)) as raised:
+        look_at([str(tmp_path)], SCHEMA, language="de")
+    assert ("iconv -f cp1252 -t utf-8" if "if cp1252" in advice else "iconv -f latin1 -t utf-8") in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        ("“Grüße” – ok".encode("cp1252"), "utf-8,cp1252"),
+        ("Grüße".encode("latin-1"), "utf-8,latin-1"),
+        ("A line of text.".encode("utf-16-le"), "utf-8,utf-16-le"),
+    ],
+)
+def test_the_encoding_of_an_archive_s_member_is_told(tmp_path: Path, content: bytes, advice: str) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for number in range(8):
+            archive.writestr(f"{number}.txt", text_of(number))
+        archive.writestr("9.txt", content)
+    with pytest.raises(BertlineError, match=rf"member '9\.txt', is not .* give its encoding, as ENCODING={advice}$"):
+        look_at([str(tmp_path)], SCHEMA, language="de")
+    assert look_at([str(tmp_path)], SCHEMA, language="de", encoding=advice).documents == 9
+
+
+def test_utf_16_without_a_mark_is_told_for_one_encoding(tmp_path: Path) -> None:
+    (write_texts(tmp_path) / "2.txt").write_bytes("Noch ein Absatz.".encode("utf-16-be"))
+    for encoding in ("utf-8", "latin-1"):
+        with pytest.raises(BertlineError, match=r"2\.txt is not .* it has NUL bytes; .* or ENCODING=utf-16-be given$"):
+            look_at([str(tmp_path)], SCHEMA, language="de", encoding=encoding)
+    look_at([str(tmp_path)], SCHEMA, language="de", encoding="utf-8,utf-16-be")
 
 
 @pytest.mark.parametrize(

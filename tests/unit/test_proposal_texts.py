@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from corpus_recipe import read
 from pyzstd import compress
 from user_texts import ROOT, SCHEMA, SENTENCES, text_of, write_texts
 
@@ -185,8 +186,16 @@ def test_paragraphs_are_the_documents_of_a_single_text(tmp_path: Path) -> None:
     path.write_text("\n\n".join(text_of(number) for number in range(40)))
     found = look_at([str(path)], SCHEMA)
     assert found.documents == 40
-    assert found.corpora[0].settings["sentences"] == "lines"
-    assert "held out" in found.corpora[0].reasons["sentences"]
+    assert found.corpora[0].settings["separator"] == "\n"
+    assert "held out" in found.corpora[0].reasons["separator"]
+
+
+def test_paragraphs_of_a_single_wrapped_book_are_whole(test_data: Path, tmp_path: Path) -> None:
+    book = test_data / "books/carroll-alice.txt"
+    found = look_at([str(book)], SCHEMA)
+    assert "sentences" not in found.corpora[0].settings
+    (whole,), _ = read(tmp_path, book)
+    assert found.sample == whole["text"].split("\n")
 
 
 def test_much_text_is_extrapolated_from_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,7 @@ COURSES = {
     ("finetuning", 7): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],
     ("finetuning", 8): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # other scores of tags without prefixes
     ("finetuning", 9): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # other answers with marks, and scores of BMES
+    ("finetuning", 10): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # exports with the task's length
 }
 
 MASKED = ("masked_lm_positions", "masked_lm_ids")

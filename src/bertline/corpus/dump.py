@@ -26,8 +26,6 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_PAGE_BYTES = 1 << 24
 END_BYTES = 64  # in which the end tag is expected
 PAGE_HEAD_BYTES = 1 << 16  # of a longer page, for its id and namespace
-# File names of dumps, packed or not; a downloaded one is a .xml.bz2.
-DUMP_FILES = (".xml", ".xml.bz2", ".xml.gz", ".xml.xz", ".xml.zst", ".xml.7z", ".7z")
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +43,7 @@ def read_dump(part: Path | str, number: int, of: int, *, unpack_ratio: float, ad
     """Yield the chunks of a dump, or of one slice of it, which is a complete dump: header, pages, end tag.
 
     Args:
-        part: the file, one of DUMP_FILES; only a multistream `.xml.bz2` can be read in slices.
+        part: the file, named as `unpacking.DUMP_FILES` are; only a multistream `.xml.bz2` can be read in slices.
         number, of: index of the slice, from 0, and number of slices. A stream belongs to the slice in whose byte range
             it begins, so a slice may be without pages.
         unpack_ratio: how many times its size a file other than a `.bz2` may unpack to.
@@ -57,7 +55,7 @@ def read_dump(part: Path | str, number: int, of: int, *, unpack_ratio: float, ad
     end = b""
     try:
         size = Path(part).stat().st_size
-        if str(part).endswith(".bz2"):
+        if str(part).lower().endswith(".bz2"):
             content = _content(part, number * size // of, (number + 1) * size // of)
         else:
             content = (chunk for chunk, _ in unpacked_dump(Path(part), unpack_ratio))
@@ -205,7 +203,7 @@ def unpacked_dump(part: Path, unpack_ratio: float) -> Iterator[tuple[bytes, int]
     Raises EOFError or one of `unpacking.DAMAGE` for a damaged file, and BertlineError if it unpacks to too much.
     """
     allowance = Allowance(part, unpack_ratio)
-    if part.name.endswith(".7z"):
+    if part.name.lower().endswith(".7z"):
         for chunk, position in unpack_seven_zip(part):
             allowance.take(len(chunk))
             yield chunk, position

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.corpus.dump import (
-    DUMP_FILES,
     MAX_HEADER_BYTES,
     MAX_PAGE_BYTES,
     STREAM_START,
@@ -22,7 +21,7 @@ from bertline.corpus.dump import (
     scan_pages,
     unpacked_dump,
 )
-from bertline.corpus.unpacking import DAMAGE
+from bertline.corpus.unpacking import DAMAGE, DUMP_FILES
 from bertline.files import Json
 
 logger = logging.getLogger(__name__)
@@ -40,8 +39,10 @@ _TAGS_OF_PAGES = re.compile(rb"(?=<page>)|(?<=<page>)|(?<=</page>)")
 
 def check_name(path: Path) -> None:
     """Raise BertlineError for a file whose name is not that of a dump."""
-    if not path.name.lower().endswith(DUMP_FILES):
-        raise BertlineError(f"{path} does not have the name of a dump; name {', '.join(DUMP_FILES[:-1])} files")
+    if not DUMP_FILES.search(path.name):
+        raise BertlineError(
+            f"{path} does not have the name of a dump; name .xml, .xml.bz2, .xml.gz, .xml.xz, .xml.zst, .xml.7z files"
+        )
 
 
 def natural_order(name: object) -> list[tuple[int, str]]:
@@ -51,7 +52,7 @@ def natural_order(name: object) -> list[tuple[int, str]]:
 
 def is_multistream(path: Path) -> bool:
     """Return whether a file is a `.bz2` whose first stream is a dump's header alone, so that it has slices."""
-    if not path.name.endswith(".bz2"):
+    if not path.name.lower().endswith(".bz2"):
         return False
     with path.open("rb") as file:
         decompressor, content = bz2.BZ2Decompressor(), b""
@@ -167,7 +168,7 @@ def _pieces(lines: Iterable[bytes | None]) -> Iterator[bytes | None]:
 
 def _lines_between_gaps(part: Path, start: int, end: int, unpack_ratio: float, lost: Json) -> Iterator[bytes | None]:
     """Yield the lines of the content, with None for each gap in it."""
-    is_bz2 = part.name.endswith(".bz2")
+    is_bz2 = part.name.lower().endswith(".bz2")
     chunks = _streams_between_gaps(part, start, end, lost) if is_bz2 else _before_gap(part, unpack_ratio, lost)
     for is_gap, run in groupby(chunks, lambda chunk: chunk is None):
         if is_gap:

@@ -9,7 +9,7 @@ import codecs
 import io
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO, cast
 
@@ -20,6 +20,13 @@ Encodings = str | Sequence[str]
 CHUNK_BYTES = 1 << 20
 SPOOLED_BYTES = 1 << 26  # in memory, of a compressed text that is read twice
 HAS_NUL = "it has NUL characters"
+# A few NULs, or a small share of a text's first block, are damage; Latin text in UTF-16, read as UTF-8, has a half. Of
+# Cyrillic and Arabic text only the spaces have NULs: a twelfth.
+MAX_NULS, MAX_NUL_SHARE = 3, 0.01
+# Windows' punctuation, which latin-1 reads as control characters; five of these bytes are not defined in cp1252.
+_WINDOWS_BYTES = frozenset(range(0x80, 0xA0))
+_NOT_IN_CP1252 = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
+_OTHER_BYTES = bytes(set(range(256)) - _WINDOWS_BYTES)
 # They need no mark, and decode nearly everything that has an even length.
 ALMOST_ANYTHING = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 # They rewrite escapes, or are for names of hosts.
@@ -40,13 +47,23 @@ class WrongEncoding(BertlineError):
         name: of the text.
         reason: why it is not in the first encoding.
         offset: of the first byte that is wrong there, if one is.
+        advised: an encoding to try, by the bytes around, if one is known that was not tried.
     """
 
-    def __init__(self, name: str, encodings: Sequence[str], reason: str, offset: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        encodings: Sequence[str],
+        reason: str,
+        offset: int | None = None,
+        advised: str | None = None,
+    ) -> None:
         several = len(encodings) > 1
         what = f"none of {', '.join(encodings)}: as {encodings[0]}" if several else f"not {encodings[0]}:"
-        super().__init__(f"{name} is {what} {reason}; convert the file or set the corpus's encoding")
         self.name, self.reason, self.offset = name, reason, offset
+        self.advised = advised if advised not in encodings else None
+        such = f", such as {self.advised}" if self.advised else ""
+        super().__init__(f"{name} is {what} {reason}; convert the file or set the corpus's encoding{such}")
 
 
 def check_encoding(encodings: Encodings) -> None:
@@ -61,7 +78,7 @@ def check_encoding(encodings: Encodings) -> None:
             if codecs.lookup(encoding).name in NOT_OF_FILES:
                 raise ValueError
         except (LookupError, ValueError):
-            raise BertlineError(f"the encoding '{encoding}' is unknown; give one such as utf-8 or latin-1") from None
+            raise BertlineError(f"the encoding '{encoding}' is unknown; give one such as utf-8 or cp1252") from None
     for encoding in several[:-1]:
         if decodes_anything(encoding):
             raise BertlineError(f"the encoding '{encoding}' decodes anything, so none after it is tried; put it last")
@@ -83,9 +100,35 @@ def mark_of(beginning: bytes) -> str | None:
     return next((encoding for mark, encoding in MARKS if beginning.startswith(mark)), None)
 
 
+def one_byte_encoding(blocks: Iterable[bytes]) -> str:
+    """Return cp1252 for text with bytes 0x80 to 0x9F that all are characters there, otherwise latin-1."""
+    found: set[int] = set()
+    for block in blocks:
+        found.update(block.translate(None, _OTHER_BYTES))
+    return "cp1252" if found and not found & _NOT_IN_CP1252 else "latin-1"
+
+
+def encoding_to_try(block: bytes) -> str | None:
+    """Return an encoding for bytes that are not in the given one: it has to be judged by reading the text."""
+    if mark_of(block) or _are_many(block.count(0), len(block)):
+        return utf_16_of(block)
+    return one_byte_encoding([block])
+
+
+def _are_many(nuls: int, length: int) -> bool:
+    return nuls > max(MAX_NULS, MAX_NUL_SHARE * length)
+
+
+def utf_16_of(beginning: bytes) -> str | None:
+    """Return the kind of UTF-16 or UTF-32 that bytes with NULs are in, by their mark or the places of the NULs."""
+    first, second = beginning[::2].count(0), beginning[1::2].count(0)
+    unmarked = "utf-16-le" if second > 4 * first else "utf-16-be" if first > 4 * second else None
+    return mark_of(beginning) or unmarked
+
+
 @contextmanager
 def first_that_decodes(stream: BinaryIO, name: str, encodings: Sequence[str]) -> Iterator[tuple[BinaryIO, str]]:
-    """Yield the whole text again and the first of `encodings` that decodes all of it, without NUL characters.
+    """Yield the whole text again and the first of `encodings` that decodes all of it; of several, without any NUL.
 
     Args:
         stream: at its start. One that cannot go back there, such as a compressed file, is kept meanwhile: in memory, or
@@ -103,22 +146,23 @@ def first_that_decodes(stream: BinaryIO, name: str, encodings: Sequence[str]) ->
             stream.seek(0)
             try:
                 for text in decoded(stream, name, encoding):
-                    if "\0" in text:
-                        raise WrongEncoding(name, [encoding], HAS_NUL)
+                    if "\0" in text and len(encodings) > 1:
+                        stream.seek(0)
+                        raise WrongEncoding(name, [encoding], HAS_NUL, advised=utf_16_of(stream.read(CHUNK_BYTES)))
             except WrongEncoding as error:
                 first = first or error
                 continue
             stream.seek(0)
             yield stream, encoding
             return
-    reason, offset = (first.reason, first.offset) if first else ("", None)
-    raise WrongEncoding(name, encodings, reason, offset)
+    reason, offset, advised = (first.reason, first.offset, first.advised) if first else ("", None, None)
+    raise WrongEncoding(name, encodings, reason, offset, advised)
 
 
 def decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
     """Yield a text in pieces, with a newline for each CR, LF or CRLF.
 
-    Raises WrongEncoding for bytes that are not in the encoding.
+    Raises WrongEncoding for bytes that are not in the encoding, and for a first block with many NUL characters.
     """
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)(), translate=True)
     offset, is_start = 0, True
@@ -130,9 +174,11 @@ def decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             where = offset - undecoded + error.start
             reason = f"byte {where} is 0x{error.object[error.start]:02x} ({error.reason})"
-            raise WrongEncoding(name, [encoding], reason, where) from None
+            raise WrongEncoding(name, [encoding], reason, where, encoding_to_try(error.object)) from None
         except UnicodeError as error:  # of a text without the mark that its encoding requires, as utf-16
             raise WrongEncoding(name, [encoding], str(error)) from None
+        if is_start and _are_many(text.count("\0"), len(text)):
+            raise WrongEncoding(name, [encoding], HAS_NUL, advised=utf_16_of(chunk))
         # A byte order mark; the codec utf-8-sig skips it, too, but takes the first byte of one for an empty file.
         yield text.removeprefix("\ufeff") if is_start else text
         is_start = is_start and not text

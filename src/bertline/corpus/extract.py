@@ -53,7 +53,7 @@ def extract_part(
 
     Args:
         recipe: of the corpus, a file of results/recipes. It uses the settings of extractors, `salvage`, `unpack_ratio`.
-        part: a dump, one of `dump.DUMP_FILES`.
+        part: a dump, of a name in `unpacking.DUMP_FILES`.
         output: the folder to write; an existing one is replaced.
         slice: index of the slice to read, from 0, and number of slices.
         processes: how many wikiextractor may use in addition to its reader and its writer.

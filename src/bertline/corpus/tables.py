@@ -1,4 +1,4 @@
-"""Tables with one document per row: JSON Lines, CSV, Parquet, Arrow."""
+"""Tables with one document per row: JSON Lines, CSV, TSV, Parquet, Arrow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bertline.corpus.encodings import Encodings
 from bertline.corpus.plain_text import Origin, decoded_lines
 from bertline.corpus.unpacking import Allowance, name_without_compression, open_unpacked
 
-TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".arrow")
+TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 MAX_ROW_LENGTH = 1 << 25  # characters; a row is read as a whole
 ROWS_AT_ONCE = 64
 USUAL_RATIO = 20  # of bytes unpacked to bytes packed, at most, in a Parquet file of texts
@@ -50,7 +50,11 @@ def columns_of(settings: Mapping[str, Any]) -> Columns:
 
 
 def is_table(path: Path) -> bool:
-    return name_without_compression(path.name).endswith(TABLES)
+    return _plain_name(path).endswith(TABLES)
+
+
+def _plain_name(path: Path) -> str:
+    return name_without_compression(path.name.lower())
 
 
 def rows(
@@ -58,21 +62,21 @@ def rows(
 ) -> Iterator[Row]:
     """Yield the `columns` of every row of a table, in order.
 
-    Rows are streamed; Parquet and Arrow are read a few rows at a time. JSON Lines are UTF-8, CSV is in `encoding` and
-    has a header line; of several encodings, the one that is taken is counted in `chosen`. All but Parquet and Arrow may
-    be compressed, see `open_unpacked`.
+    Rows are streamed; Parquet and Arrow are read a few rows at a time. JSON Lines are UTF-8; a column that the first
+    line has is null in others without it. CSV and TSV are in `encoding` and have a header line; of several encodings,
+    the one that is taken is counted in `chosen`. All but Parquet and Arrow may be compressed, see `open_unpacked`.
 
-    Raises BertlineError naming an invalid row or a missing column, and for the errors that pyarrow raises for damaged
-    files.
+    Raises BertlineError naming an invalid row or a missing or repeated column, and for the errors that pyarrow raises
+    for damaged files.
     """
-    name = name_without_compression(path.name)
+    name = _plain_name(path)
     if name.endswith((".parquet", ".arrow")):
-        if name != path.name:
+        if name != path.name.lower():
             raise BertlineError(f"{path}: Parquet and Arrow are compressed inside; unpack the file")
         yield from _arrow_rows(path, columns, allowance)
         return
     with open_unpacked(path, allowance) as stream:
-        if name.endswith(".csv"):
+        if name.endswith((".csv", ".tsv")):
             yield from _csv_rows(stream, path, columns, encoding, chosen)
         else:
             yield from _json_rows(stream, path, columns)
@@ -102,20 +106,28 @@ def text_and_origin(row: Row, columns: Columns, *, where: str, default_id: str) 
 
 
 def check_columns(found: Iterable[str], columns: Columns, where: str) -> None:
-    """Raise BertlineError naming a wanted column that is not among those found."""
+    """Raise BertlineError naming a wanted column that is not among those found, or is there more than once."""
     found = list(found)
     for name in columns.names:
         if name not in found:
             raise BertlineError(
-                f"{where} has no column '{name}'; it has {', '.join(map(tidy, found[:20])) or 'none'}; "
+                f"{where} has no column '{name}'; it has {list_names(found[:20]) or 'none'}; "
                 "select columns by the corpus's text, id, title and url"
             )
+        if (count := found.count(name)) > 1:
+            raise BertlineError(f"{where} has {count} columns '{name}'; rename all but the one to read")
+
+
+def list_names(names: Iterable[str]) -> str:
+    """Join names of columns for an error; one with white space at an end or a byte order mark is quoted, to show it."""
+    return ", ".join(name if name == tidy(name) else repr(name) for name in names)
 
 
 def _json_rows(stream: BinaryIO, path: Path, columns: Columns) -> Iterator[Row]:
-    for where, row in json_objects(stream, path):
-        check_columns(row, columns, where)
-        yield row
+    for number, (where, row) in enumerate(json_objects(stream, path)):
+        if number == 0:
+            check_columns(row, columns, where)
+        yield {name: row.get(name) for name in columns.names}  # many programs leave out what is null
 
 
 def json_objects(stream: BinaryIO, path: Path) -> Iterator[tuple[str, Row]]:
@@ -163,10 +175,16 @@ def _csv_rows(
 def csv_cells(
     stream: BinaryIO, path: Path, encoding: Encodings, chosen: Counter[str] | None = None
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield where each row of a CSV file that is not empty is, for errors, and its cells. Raises BertlineError."""
+    """Yield where each row of a CSV or TSV file that is not empty is, for errors, and its cells. Raises BertlineError.
+
+    In a TSV file quotes are text, as IANA registered text/tab-separated-values and as most programs write it.
+    """
     csv.field_size_limit(MAX_ROW_LENGTH)
-    lines = decoded_lines(stream, str(path), encoding, MAX_ROW_LENGTH, chosen)
-    table = csv.reader((f"{line}\n" for line in lines), strict=True)
+    lines = (f"{line}\n" for line in decoded_lines(stream, str(path), encoding, MAX_ROW_LENGTH, chosen))
+    if _plain_name(path).endswith(".tsv"):
+        table = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
+    else:
+        table = csv.reader(lines, strict=True)
     try:
         for values in table:
             if values:
@@ -176,7 +194,7 @@ def csv_cells(
 
 
 def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[Row]:
-    batches = parquet_batches if path.suffix == ".parquet" else _ipc_batches
+    batches = parquet_batches if path.suffix.lower() == ".parquet" else _ipc_batches
     with arrow_errors(path):
         for batch in batches(path, columns.names, lambda found: check_columns(found, columns, str(path)), allowance):
             for row in batch.to_pylist():
@@ -186,7 +204,7 @@ def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[
 
 def first_rows(path: Path, count: int, allowance: Allowance) -> list[Row]:
     """Return the first `count` rows of a Parquet or Arrow file, or all if it has fewer, with all columns."""
-    batches = parquet_batches if path.suffix == ".parquet" else _ipc_batches
+    batches = parquet_batches if path.suffix.lower() == ".parquet" else _ipc_batches
     found: list[Row] = []
     with arrow_errors(path):
         for batch in batches(path, None, lambda names: None, allowance):

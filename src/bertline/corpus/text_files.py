@@ -21,13 +21,15 @@ from bertline.corpus.plain_text import (
     divide_at_empty_lines,
     lines_of,
     looks_split,
+    without_licence,
 )
 from bertline.corpus.tables import columns_of, is_table, rows, text_and_origin
 from bertline.corpus.unpacking import (
-    ARCHIVES,
     Allowance,
     as_damage_error,
-    check_markup,
+    check_is_text,
+    is_archive,
+    is_sentences,
     is_text,
     is_web_page,
     members,
@@ -58,10 +60,11 @@ def name_of(file: str) -> str:
 def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> Iterator[Document | Dropped]:
     """Yield the documents of the files of a part, in their order.
 
-    A file's name determines its type: a table (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.parquet`, `.arrow`) has one
-    document per row, an archive (`.tar`, also compressed, or `.zip`) one text per member, `.html` and `.htm` are web
-    pages, and any other file is a text. All but archives, Parquet and Arrow may be compressed (`.gz`, `.bz2`, `.xz`,
-    `.zst`). Nothing is unpacked to disk. With the format `leipzig`, a document has SENTENCES_OF_A_DOCUMENT sentences.
+    A file's name determines its type, in capital letters too: a table (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.tsv`,
+    `.parquet`, `.arrow`) has one document per row, an archive (`.tar`, also compressed, or `.zip`) one text per member,
+    `.html` and `.htm` are web pages, and any other file is a text, but those that `check_is_text` refuses. All but
+    archives, Parquet and Arrow may be compressed (`.gz`, `.bz2`, `.xz`, `.zst`). Nothing is unpacked to disk. With the
+    format `leipzig`, a document has SENTENCES_OF_A_DOCUMENT sentences.
 
     Args:
         corpus: its recipe, see `sources`. Ids of documents are made of the files' `name_of`, `!member` for a member of
@@ -101,7 +104,7 @@ class _Reader:
 
     def documents(self, file: str) -> Iterator[Document | Dropped]:
         """Yield the documents of a table, an archive or a text."""
-        check_markup(Path(file))
+        check_is_text(file)
         allowance = Allowance(Path(file), self._unpack_ratio)
         if is_table(Path(file)):
             yield from self._of_table(file, allowance)
@@ -120,7 +123,7 @@ class _Reader:
     def _texts_of(self, file: str, allowance: Allowance) -> Iterator[tuple[str, Origin, BinaryIO]]:
         """Yield each text of a file that is not a table: its name in errors, its origin, its bytes."""
         path, name = Path(file), name_of(file)
-        if not path.name.endswith(ARCHIVES):
+        if not is_archive(path.name):
             with open_unpacked(path, allowance) as stream:
                 yield file, Origin(name, _title(name)), stream
             return
@@ -156,8 +159,8 @@ class _Reader:
             numbered = enumerate(_leipzig_sentences(lines, where))
             for _, group in groupby(numbered, key=lambda pair: pair[0] // SENTENCES_OF_A_DOCUMENT):
                 yield (sentence for _, sentence in group)
-        elif self._separator is None:
-            yield from divide_at_empty_lines(lines)
+        elif self._separator is None or self._separator == "\n":
+            yield from divide_at_empty_lines(without_licence(lines, self._converter))
         else:
             yield from divide(lines, self._separator)
 
@@ -173,13 +176,10 @@ def _beginning(lines: Iterator[str]) -> list[str]:
     return taken
 
 
-def is_sentences(name: str) -> bool:
-    """Return whether a member of an archive has the sentences of a Leipzig corpus, by its name."""
-    return name.endswith(("-sentences.txt", "_sentences.txt"))
-
-
 def _leipzig_sentences(lines: Iterator[str], where: str) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
+        if not line.strip():  # at the end, of an editor
+            continue
         match = LEIPZIG_LINE.fullmatch(line)
         if match is None:
             raise BertlineError(

@@ -18,7 +18,7 @@ import tarfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -32,6 +32,10 @@ from bertline.corpus.documents import tidy
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 WEB_PAGES = (".html", ".htm", ".xhtml")
 TEXTS = (".txt", *WEB_PAGES)  # members of archives that are read
+# Names of a wiki's dump; a large one has parts, such as enwiki-20260101-pages-articles1.xml-p1p41242.bz2.
+DUMP_FILES = re.compile(r"(\.xml(-p[0-9]+p[0-9]+)?(\.(bz2|gz|xz|zst|7z))?|\.7z)$", re.IGNORECASE)
+CRAWLS = (".warc", ".wet", ".wat")
+FORMATTED = (".pdf", ".rtf", ".doc", ".docx", ".odt", ".epub")
 UNPACK_RATIO = 100.0  # of files for which a configuration sets none
 ALWAYS_ALLOWED_BYTES = 1 << 24  # small files that compress very well are harmless
 MAX_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
@@ -40,7 +44,8 @@ ZIP64 = 0xFFFF  # replaces a number that does not fit
 BUFFER_BYTES = 1 << 16
 MAX_XZ_MEMORY = 1 << 28  # bytes; `xz -9` needs 2 ** 26
 XZ_START = b"\xfd7zXZ\0"
-_COMPRESSION = re.compile(r"\.(gz|bz2|xz|zst)$")
+_COMPRESSION = re.compile(r"\.(gz|bz2|xz|zst)$", re.IGNORECASE)
+_SENTENCES = re.compile(r"[-_]sentences\.txt(\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
 
 
 class Allowance:
@@ -160,12 +165,25 @@ def name_without_compression(name: str) -> str:
     return _COMPRESSION.sub("", name)
 
 
-def check_markup(path: Path) -> None:
-    """Raise BertlineError for XML: its tags would be taken for text."""
-    if name_without_compression(path.name.lower()).removesuffix(".7z").endswith(".xml"):
+def check_is_text(path: Path | str) -> None:
+    """Raise BertlineError for a file that is no text by its name: its markup would be taken for text."""
+    name = name_without_compression(Path(path).name.lower())
+    if DUMP_FILES.search(Path(path).name):
+        what = "XML" if ".xml" in name else "a 7-Zip archive"
         raise BertlineError(
-            f"{path} is XML, not plain text; of a wiki's dump use `source: wikimedia`, or extract the text to .txt"
+            f"{path} is {what}, not plain text; of a wiki's dump use `source: wikimedia`, or extract the text to .txt"
         )
+    if name.endswith(CRAWLS):
+        raise BertlineError(
+            f"{path} is of a web crawl, not plain text; use `source: warc`, which reads WET files (.warc.wet.gz)"
+        )
+    if name.endswith(FORMATTED):
+        raise BertlineError(f"{path} is no plain text by its name; convert it to .txt or .html, or leave it out")
+
+
+def is_archive(name: str) -> bool:
+    """Return whether the name is that of an archive whose members are read."""
+    return name.lower().endswith(ARCHIVES)
 
 
 def is_web_page(name: str) -> bool:
@@ -182,6 +200,7 @@ def open_unpacked(path: Path, allowance: Allowance) -> Iterator[BinaryIO]:
 
 def unpacked(stream: BinaryIO, name: str, allowance: Allowance) -> BinaryIO:
     """Return the content of an open file, unpacked as `open_unpacked` does."""
+    name = name.lower()
     if name.endswith((".gz", ".tgz")):
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
     elif name.endswith(".bz2"):
@@ -209,6 +228,18 @@ def is_text(name: str) -> bool:
     return name_without_compression(name).lower().endswith(TEXTS)
 
 
+def is_sentences(name: str) -> bool:
+    """Return whether a file or a member of an archive has the sentences of a Leipzig corpus, by its name."""
+    return _SENTENCES.search(name) is not None
+
+
+def without_lists(names: Iterable[str]) -> list[str]:
+    """Leave out what lies beside the sentences of a Leipzig corpus: `x-words.txt` beside `x-sentences.txt`."""
+    names = list(names)
+    beside = tuple(_SENTENCES.sub("-", name) for name in names if is_sentences(name))
+    return [name for name in names if is_sentences(name) or is_archive(name) or not name.startswith(beside)]
+
+
 def members(
     path: Path, allowance: Allowance, skipped: Counter[str], is_wanted: Callable[[str], bool] = is_text
 ) -> Iterator[tuple[str, BinaryIO]]:
@@ -219,7 +250,7 @@ def members(
 
     Raises BertlineError for a member outside the archive, and the errors that `as_damage_error` catches.
     """
-    of_kind = zip_members if path.suffix == ".zip" else _tar_members
+    of_kind = zip_members if path.suffix.lower() == ".zip" else _tar_members
     for name, stream in of_kind(path, allowance, skipped, is_wanted):
         yield name, unpacked(stream, name, allowance)
 
@@ -318,6 +349,6 @@ def _safe_name(path: Path, name: str) -> str:
     """Return a member's tidy name, which becomes an id. Raises BertlineError if it leads out of the archive."""
     name = tidy(name) or "?"
     pure = PurePosixPath(name.replace("\\", "/"))
-    if pure.is_absolute() or ".." in pure.parts or name[1:2] == ":":
+    if pure.is_absolute() or ".." in pure.parts or re.match("[A-Za-z]:", name):
         raise BertlineError(f"{path}: its member '{name}' leads out of the archive; pack it again with plain names")
     return name

@@ -55,8 +55,9 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
                 else:
                     name = headers["warc-record-id"].strip("<>").removeprefix("urn:uuid:")
                     origin = Origin(name, title="", url=headers.get("warc-target-uri", ""))
-                    try:
-                        yield from converter.documents(lines_of(content.decode()), origin)
+                    try:  # each line is a block of the page, and no line of a menu continues in the next
+                        text = content.decode().replace("\n", "\n\n")
+                        yield from converter.documents(lines_of(text), origin)
                     except UnicodeDecodeError:
                         yield Dropped("not_utf_8")
         if not any_text:

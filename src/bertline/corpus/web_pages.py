@@ -6,6 +6,7 @@ import codecs
 import re
 from collections import Counter
 from contextlib import suppress
+from functools import cache
 from typing import BinaryIO, NamedTuple
 
 from bertline.corpus.documents import Dropped
@@ -17,7 +18,20 @@ MAX_DEPTH = 256
 # Tags of menus, and of ruby without end tags: the parser takes the square of their number, here a tenth of a second.
 MAX_COSTLY_TAGS = 4000
 DECLARED = re.compile(rb"<meta\b[^<>]{0,200}\bcharset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
+DECLARED_IN_XML = re.compile(rb"<\?xml\b[^<>]{0,200}?\bencoding\s*=\s*[\"']\s*([\w.:-]{1,40})")
 DECLARED_WITHIN = 1024  # bytes, https://html.spec.whatwg.org/#charset
+# Browsers take these encodings for larger ones, https://encoding.spec.whatwg.org/#names-and-labels. The keys are
+# Python's names, and labels that it does not know.
+AS_IN_BROWSERS = {
+    **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
+    "iso8859-9": "cp1254",
+    **dict.fromkeys(("iso8859-11", "tis-620", "windows-874"), "cp874"),
+    **dict.fromkeys(("gb2312", "gbk", "x-gbk"), "gb18030"),
+    "big5": "big5hkscs",
+    **dict.fromkeys(("shift_jis", "x-sjis", "windows-31j"), "cp932"),
+    **dict.fromkeys(("euc_kr", "windows-949"), "cp949"),
+    "iso-8859-8-i": "iso8859-8",
+}
 MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 # The end tags of others may be left out, or there are none.
 _OPTIONAL = "p|li|d[dt]|t[dhr]|thead|tbody|tfoot|option|colgroup|html|head|body|r[bpt]|rtc"
@@ -38,7 +52,8 @@ def read_web_page(stream: BinaryIO, encoding: Encodings) -> WebPage | Dropped:
 
     Args:
         stream: its bytes.
-        encoding: of a page that has no byte order mark and declares none; of several the first that decodes it.
+        encoding: of a page that has no byte order mark and declares none, as HTML or XML; of several the first that
+            decodes it.
     """
     content = stream.read(MAX_PAGE_BYTES + 1)
     if len(content) > MAX_PAGE_BYTES:
@@ -61,20 +76,35 @@ def _decode(content: bytes, encoding: Encodings) -> str:
     for mark, of_mark in MARKS:
         if content.startswith(mark):
             return content[len(mark) :].decode(of_mark)
-    declared = DECLARED.search(content, 0, DECLARED_WITHIN)
-    found = declared[1].decode("ascii") if declared else str(encoding)
-    if found.lower().startswith("utf-16") and declared:  # it could not have been read
-        found = "utf-8"
-    if found.lower() in ("iso-8859-1", "latin-1", "latin1", "ascii", "us-ascii") and declared:
-        found = "windows-1252"  # as browsers do, https://encoding.spec.whatwg.org/#names-and-labels
-    if declared or isinstance(encoding, str):
-        if codecs.lookup(found).name in NOT_OF_FILES:  # punycode takes quadratic time
-            raise LookupError(found)
-        return content.decode(found)
-    for one in encoding:
+    declared = DECLARED.search(content, 0, DECLARED_WITHIN) or DECLARED_IN_XML.match(content, 0, DECLARED_WITHIN)
+    if declared:
+        return _decode_as_browsers(content, declared[1].decode("ascii").lower())
+    for one in [encoding] if isinstance(encoding, str) else encoding:
         with suppress(UnicodeError):
             return content.decode(one)
     raise UnicodeError
+
+
+def _decode_as_browsers(content: bytes, label: str) -> str:
+    name = codecs.lookup(AS_IN_BROWSERS.get(label, label)).name
+    name = AS_IN_BROWSERS.get(name, name)
+    if name in NOT_OF_FILES:  # punycode takes quadratic time
+        raise LookupError(name)
+    if name.startswith("utf-16"):  # the declaration could not have been read
+        name = "utf-8"
+    if name.startswith(("cp125", "cp874")):
+        return codecs.charmap_decode(content, "strict", _windows_characters(name))[0]
+    return content.decode(name)
+
+
+@cache
+def _windows_characters(encoding: str) -> str:
+    """Return the characters of the 256 bytes, U+FFFE for none: browsers read those of 0x80 to 0x9F as controls."""
+    characters = (bytes([byte]).decode(encoding, "replace") for byte in range(256))
+    return "".join(
+        character if character != "\ufffd" else chr(byte) if 0x80 <= byte < 0xA0 else "\ufffe"
+        for byte, character in enumerate(characters)
+    )
 
 
 def _costly_tags(page: str) -> int:

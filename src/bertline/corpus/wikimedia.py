@@ -9,13 +9,13 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.corpus.download import Expected, SourceRefused, download, http_session, name_of_mirror, obtain
 from bertline.corpus.dump_files import natural_order
+from bertline.corpus.unpacking import DUMP_FILES
 from bertline.files import Json, one_line_damage, parse_json, read_object, write_json
 
 # Both contain the same pages; small or old dumps may have only the latter.
 JOBS = ("articlesmultistreamdump", "articlesdump")
 MAX_STATUS_BYTES = 1 << 26  # that of the English Wikipedia has 2 MB
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_PAGE_CONTENT = re.compile(r"\.xml(-p[0-9]+p[0-9]+)?\.bz2$")
 
 
 def list_parts(wiki: str, dump: str, mirrors: list[str], output: Path, contact: str | None = None) -> None:
@@ -86,6 +86,10 @@ def _expected(described: Json) -> Expected:
     return Expected(size=size, sha1=sha1)
 
 
+def _is_page_content(name: str) -> bool:
+    return name.endswith(".bz2") and DUMP_FILES.search(name) is not None
+
+
 def _parts(status: Json, wiki: str, dump: str) -> Json:
     """Return the page-content files of the first job that is done, in the order of their pages."""
     try:
@@ -95,7 +99,7 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
         if done is None:
             described = ", ".join(f"{job} is '{state}'" for job, state in states.items()) or f"it has no {JOBS[0]}"
             raise SourceRefused(f"the dump is not done: {described}")
-        files = {name: file for name, file in jobs[done]["files"].items() if _PAGE_CONTENT.search(name)}
+        files = {name: file for name, file in jobs[done]["files"].items() if _is_page_content(name)}
         ordered = sorted(files, key=natural_order)
         if not ordered:
             raise SourceRefused(f"{done} lists no page content (*.xml*.bz2)")

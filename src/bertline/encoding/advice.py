@@ -16,8 +16,21 @@ STRIPPED_SHARE = 0.001
 SMALL_VOCABULARY_SHARE = 0.5
 EMPTY_SHARE = 0.1
 MIN_HELD_OUT_SAMPLES = 10
-FILTERED_SHARE = 0.5
+DROPPED_SHARE = 0.5
+SKIPPED_TO_READ = 3  # macOS packs a member that is no text with every file
 FILTERS = ("gopher_", "c4_", "fineweb_")  # how their reasons begin
+# Other reasons to drop a document, with what to do. `language` is not among them: most documents of Common Crawl are in
+# another language.
+REMEDIES = {
+    "empty": "name files with text, or the column that holds it",
+    "short": "lower minimum_characters, or divide the texts into fewer documents",
+    "language_": "correct the languages of language_identification, or lower its at_least",
+    "encoding": "set the encoding of the pages that declare none, or convert them",
+    "oversized": "divide the files",
+    "complex": "convert the pages to plain text",
+    "not_utf_8": "download the files again",
+    "extractor": "take another extractor",
+}
 MAX_SENTENCE_TOKENS = 128  # on average; English has 25
 
 
@@ -53,14 +66,7 @@ def _of_text(card: Json) -> Iterator[str]:
                 "documents, but each was read as one document; if they have this form, set sentences: lines for the "
                 "corpus"
             )
-        dropped = corpus.get("dropped", {})
-        judged = {reason: count for reason, count in dropped.items() if reason.startswith(FILTERS)}
-        if sum(judged.values()) > FILTERED_SHARE * corpus.get("read", 0):
-            share, reason = sum(judged.values()) / corpus["read"], max(judged, key=lambda reason: judged[reason])
-            yield (
-                f"filters dropped {share:.0%} of the documents of {corpus['name']}, most by {reason}; they are made "
-                "for English web pages: set stop_words, or remove the filters from cleaning"
-            )
+        yield from _of_dropped(corpus)
         if (lost := corpus.get("lost", {})).get("places"):
             yield (
                 f"the dump of {corpus['name']} is damaged in {lost['places']} places: {lost['bytes']:,} bytes of "
@@ -72,6 +78,35 @@ def _of_text(card: Json) -> Iterator[str]:
         yield (
             f"a sentence has {tokens / sentences:.0f} tokens on average, so hardly any ends were found; set sentences: "
             "unicode for the corpora, or split the text and set sentences: lines"
+        )
+
+
+def _of_dropped(corpus: Json) -> Iterator[str]:
+    name, dropped, read = corpus["name"], corpus.get("dropped", {}), corpus.get("read", 0)
+    if not read:
+        return
+
+    def mostly(kinds: str | tuple[str, ...]) -> tuple[float, str] | None:
+        """Return the share of documents dropped for reasons that begin so, and the most frequent; None if few were."""
+        counts = {reason: count for reason, count in dropped.items() if reason.startswith(kinds)}
+        if sum(counts.values()) <= DROPPED_SHARE * read:
+            return None
+        return sum(counts.values()) / read, max(counts, key=lambda reason: counts[reason])
+
+    if found := mostly(FILTERS):
+        yield (
+            f"filters dropped {found[0]:.0%} of the documents of {name}, most by {found[1]}; they are made for English "
+            "web pages: set stop_words, or remove the filters from cleaning"
+        )
+    for kind, remedy in REMEDIES.items():
+        if found := mostly(kind):
+            most = f", most by {found[1]}" if found[1] != kind else ""
+            yield f"{found[0]:.0%} of the documents of {name} were dropped as {kind.rstrip('_')}{most}; {remedy}"
+    skipped = corpus.get("members_skipped", {}).get("not a text", 0)
+    if skipped > SKIPPED_TO_READ * read:
+        yield (
+            f"{skipped:,} members of archives of {name} were not read, and only {read:,} documents; if they are texts, "
+            "end their names in .txt or .html"
         )
 
 

@@ -7,17 +7,17 @@ import glob
 import os
 import re
 from collections.abc import Iterator
-from functools import cache
-from itertools import takewhile
 from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.corpus.books import read_checksums
 from bertline.corpus.dump_files import check_name, is_multistream, natural_order
 from bertline.corpus.encodings import check_encoding
+from bertline.corpus.unpacking import check_is_text, without_lists
 from bertline.files import Json, check_is_utf8, digest_of_files
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.entries import CorpusEntry, CorpusText
+from bertline.planning.patterns import find_files, fixed_part
 from bertline.results import paths
 from bertline.settings.configuration import definition, strip_defaults
 
@@ -56,6 +56,11 @@ def resolve_corpus(
             check_encoding(corpus["encoding"])
         except BertlineError as error:
             raise BertlineError(f"configuration: corpora.{name}.encoding: {error}") from None
+    if "separator" in corpus and corpus["separator"] != "\n" and not corpus["separator"].strip():
+        raise BertlineError(
+            f"configuration: corpora.{name}.separator: {corpus['separator']!r} is white space, which does not count; "
+            'give a line with a visible mark, or "\\n" for empty lines'
+        )
     _leave_out_spelling(semantic)
     text = _text_of(config, name, semantic, problems, downloads)
     if corpus["punkt"] != "trained":
@@ -64,6 +69,8 @@ def resolve_corpus(
     stages = ["documents", "sentences"]
     if corpus.get("extractor") == "bertline":
         stages.append("extraction")
+    if kind != "wikimedia":
+        stages.append("plain_text")
     if "gopher_repetition" in corpus["cleaning"]:
         stages.append("gopher_repetition")
     if corpus["source"] == "files" and "paths" in corpus and len(semantic["paths"]) > MANY_FILES:
@@ -123,6 +130,11 @@ def _text_of(config: Json, name: str, semantic: Json, problems: list[str], downl
     if "paths" not in corpus:
         return {"parts": {f"part-{index:05d}": [] for index in range(corpus["parts"])}}
     files = _named_files(problems, f"corpora.{name}.paths", corpus["paths"])
+    if corpus.get("format") == "leipzig":
+        files = {file: files[file] for file in without_lists(files)}
+    if corpus["source"] == "files":
+        for path in files.values():
+            check_is_text(path)
     of_paths = digests(list(files.values()))
     semantic["paths"] = {file: of_paths[str(path)] for file, path in files.items()}
     return {"parts": {f"part-{index:05d}": part for index, part in enumerate(_group(files))}}
@@ -192,6 +204,7 @@ def _files_to_download(name: str, urls: list[Json], downloads: dict[str, Json]) 
     """Add files to the downloads, and return their names and digests. Raises BertlineError for a repeated name."""
     found: dict[str, str] = {}
     for source in urls:
+        check_is_text(source["url"])
         file = source["url"].rpartition("/")[2]
         if file in found:
             raise BertlineError(
@@ -260,37 +273,34 @@ def _check_contact(config: Json, name: str, problems: list[str], mirrors: str = 
 
 
 def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
-    """Return the files that match the patterns; a pattern without a match is appended to the problems."""
+    """Return the files that match the patterns; one without a match, or with links that lead nowhere, is a problem."""
     files: list[Path] = []
     for pattern in patterns:
-        found = find_files(pattern)
-        if not found:
-            todo = "put it there or change the key"
-            if Path(pattern).is_dir():
-                todo = f"it is a folder: name its files, such as '{pattern}/*'"
-            problems.append(f"configuration: {key}: no file matches '{pattern}'; {todo}")
-        for path in found:
+        found, lost = find_files(pattern)
+        for path in (*found, *lost):
             check_is_utf8(path)
         files += map(Path, found)
+        if lost:
+            also = f", and {len(lost) - 1} more lead nowhere" if lost[1:] else ""
+            problems.append(
+                f"configuration: {key}: {lost[0]} is a link to {os.readlink(lost[0])}, which does not exist{also}; put "
+                "it there, or remove the link"
+            )
+        elif not found:
+            problems.append(f"configuration: {key}: no file matches '{pattern}'; {_advice(pattern)}")
     return files
 
 
-def find_files(pattern: str) -> list[str]:
-    """Return the files that match `pattern`, sorted. Links to folders are followed, but not back to a folder above."""
-    start = _fixed_part(pattern)
-
-    @cache
-    def leads_back(folder: Path) -> bool:
-        above = [parent for parent in folder.parents if parent.is_relative_to(start)]
-        return any(map(leads_back, above[:1])) or os.path.realpath(folder) in map(os.path.realpath, above)
-
-    found = (Path(path) for path in glob.iglob(pattern, recursive=True))
-    return sorted(str(path) for path in found if path.is_file() and not leads_back(path.parent))
-
-
-def _fixed_part(pattern: str) -> Path:
-    """Return the folder in which a pattern is looked for: its part before the first wildcard."""
-    return Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parent.parts))
+def _advice(pattern: str) -> str:
+    """Return what to do about a pattern that matches no file."""
+    literal = pattern.replace("[", "[[]")
+    if literal != pattern and any(find_files(literal)):
+        return f"brackets are wildcards: write '{literal}' for those in a name"
+    if pattern.startswith("~"):
+        return f"~ is not expanded: write '{os.path.expanduser(pattern)}'"
+    if Path(pattern).is_dir():
+        return f"it is a folder: name its files, such as '{glob.escape(pattern)}/*'"
+    return "put it there or change the key"
 
 
 def digests_of_one(problems: list[str], key: str, path: str) -> list[str]:
@@ -322,7 +332,7 @@ def _named_files(problems: list[str], key: str, patterns: list[str]) -> dict[str
             seen.add(path)
             if "{" in str(path) or "}" in str(path):
                 raise BertlineError(f"configuration: {key}: {path}: Snakemake takes braces for wildcards; rename it")
-            name = path.relative_to(_fixed_part(pattern)).as_posix()
+            name = path.relative_to(fixed_part(pattern)).as_posix()
             if name in named:
                 raise BertlineError(
                     f"configuration: {key}: {named[name]} and {path} would both be called '{name}'; "

@@ -49,4 +49,4 @@ def _sizes(name: str, corpus: CorpusEntry) -> Iterator[float]:
         return
     for files in corpus["parts"].values():
         for file in files:
-            yield Path(file).stat().st_size * (OF_COMPRESSED if file.endswith(COMPRESSED) else 1.0)
+            yield Path(file).stat().st_size * (OF_COMPRESSED if file.lower().endswith(COMPRESSED) else 1.0)

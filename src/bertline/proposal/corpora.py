@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,26 +14,30 @@ from typing import NamedTuple
 
 from bertline.console import BertlineError
 from bertline.corpus import text_files
-from bertline.corpus.dump import DUMP_FILES
 from bertline.corpus.dump_files import natural_order
 from bertline.corpus.encodings import Encodings
 from bertline.corpus.plain_text import decoded_lines, looks_split
-from bertline.corpus.tables import TABLES, csv_cells, first_rows, json_objects
+from bertline.corpus.tables import TABLES, csv_cells, first_rows, json_objects, list_names
 from bertline.corpus.text_files import LINES_TO_JUDGE
 from bertline.corpus.unpacking import (
     ARCHIVES,
+    DUMP_FILES,
     UNPACK_RATIO,
     WEB_PAGES,
     Allowance,
     as_damage_error,
+    check_is_text,
+    is_archive,
+    is_sentences,
     is_text,
     is_web_page,
     members,
     name_without_compression,
+    without_lists,
 )
 from bertline.files import Json, check_is_utf8
-from bertline.planning.corpora import find_files
-from bertline.proposal.encodings import check_no_nul, opened
+from bertline.planning.patterns import find_files
+from bertline.proposal.encodings import opened
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 ROWS_TO_JUDGE, TABLES_TO_JUDGE = 50, 9
@@ -49,7 +54,6 @@ class _Kind(NamedTuple):
 
 # Suffixes of kinds whose compression is a part of the suffix.
 WHOLE_SUFFIXES = {
-    _Kind("wiki", "wikimedia"): DUMP_FILES,
     _Kind("web", "warc"): (".warc.wet", ".warc.wet.gz"),
     _Kind("archives", "files"): ARCHIVES,
 }
@@ -98,8 +102,8 @@ def corpora_of(given: Sequence[str]) -> tuple[list[Corpus], dict[str, int]]:
     if not by_kind:
         what = ", ".join(f"{number} {suffix}" for suffix, number in others.most_common(5)) or "it is empty"
         raise BertlineError(
-            f"{', '.join(given)}: no readable text ({what}); give .txt, .jsonl, .csv, .parquet, .html, .warc.wet.gz, "
-            "a wiki's .xml.bz2, or a .tar or .zip of texts, as TEXT=folder"
+            f"{', '.join(given)}: no readable text ({what}); give .txt, .jsonl, .csv, .tsv, .parquet, .html, "
+            ".warc.wet.gz, a wiki's .xml.bz2, or a .tar or .zip of texts, as TEXT=folder"
         )
     for corpus in by_kind.values():
         corpus.files.sort(key=natural_order)
@@ -111,23 +115,23 @@ def _files_in(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
-    yield from map(Path, find_files(f"{glob.escape(path.as_posix())}/**/*"))
+    yield from map(Path, find_files(f"{glob.escape(path.as_posix())}/**/*")[0])
 
 
 def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
     """Return the kind of a file, and the suffix by which a pattern finds its like; None for a file that is not text."""
     name = file.name
+    if of_dump := DUMP_FILES.search(name):
+        return _Kind("wiki", "wikimedia"), re.sub(r"-p\d+p\d+", "-p[0-9]*p[0-9]*", of_dump[0])
     for kind, suffixes in WHOLE_SUFFIXES.items():
-        if suffix := next(filter(name.endswith, suffixes), None):
-            return kind, suffix
+        if suffix := next(filter(name.lower().endswith, suffixes), None):
+            return kind, name[-len(suffix) :]  # as it is spelled: a pattern distinguishes .ZIP and .zip
     inner = name_without_compression(name)
-    compression = name.removeprefix(inner)
-    if inner.lower().endswith(TEXT_SUFFIXES):  # .TXT, from Windows; for other kinds the reader needs the exact suffix
-        return _Kind("texts", "files"), Path(inner).suffix + compression
-    for corpus, suffixes in (("pages", WEB_PAGES), ("tables", TABLES)):
-        if suffix := next(filter(inner.endswith, suffixes), None):
-            return _Kind(corpus, "files"), suffix + compression
+    for corpus, suffixes in (("texts", TEXT_SUFFIXES), ("pages", WEB_PAGES), ("tables", TABLES)):
+        if suffix := next(filter(inner.lower().endswith, suffixes), None):
+            return _Kind(corpus, "files"), name[len(inner) - len(suffix) :]
     if alone:
+        check_is_text(file)
         with opened(file) as stream:
             if b"\0" not in stream.read(4096):
                 return _Kind("texts", "files"), ""
@@ -155,9 +159,9 @@ def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
     if corpus.name not in ("texts", "archives"):
         return
     split = leipzig = judged = 0
-    for one in spread(corpus.files, 9):
+    files = [Path(name) for name in without_lists(map(str, corpus.files))]
+    for one in spread(files, 9):
         lines = _first_lines(one, encoding)
-        check_no_nul(one, lines, encoding)
         if lines:
             judged += 1
             leipzig += all(text_files.LEIPZIG_LINE.fullmatch(line) for line in lines)
@@ -166,6 +170,7 @@ def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
         corpus.settings |= {"format": "leipzig", "sentences": "lines"}
         corpus.reasons["format"] = "a number, a tab and a sentence on each line"
         corpus.reasons["sentences"] = "one sentence per line"
+        corpus.files, corpus.bytes = files, sum(file.stat().st_size for file in files)
     elif 2 * split > judged:
         corpus.settings["sentences"] = "lines"
         corpus.reasons["sentences"] = "one sentence per line, an empty line between documents"
@@ -175,7 +180,7 @@ def _column_of(file: Path, encoding: Encodings, column: str | None) -> tuple[str
     """Return the column of a table that holds the text, and why it is taken; None without any."""
     columns, lengths = _columns_of(file, encoding)
     if columns and column is not None and column not in columns:
-        raise BertlineError(f"{file} has no column '{column}' but {', '.join(columns)}; give one, as COLUMN=text")
+        raise BertlineError(f"{file} has no column '{column}' but {list_names(columns)}; give one, as COLUMN=text")
     usual = next((name for name in TEXT_COLUMNS if name in columns), None)
     chosen = column or usual or max(lengths, key=lambda name: lengths[name], default=None)
     if not columns or chosen is None:
@@ -185,12 +190,12 @@ def _column_of(file: Path, encoding: Encodings, column: str | None) -> tuple[str
 
 def _first_lines(file: Path, encoding: Encodings) -> list[str]:
     """Return the first lines of a text, or of an archive's first text."""
-    if not file.name.endswith(ARCHIVES):
+    if not is_archive(file.name):
         with opened(file) as stream:
             return list(islice(decoded_lines(stream, str(file), encoding), LINES_TO_JUDGE))
     with as_damage_error(str(file)):
         allowance, skipped = Allowance(file, UNPACK_RATIO), Counter[str]()
-        for is_wanted in (text_files.is_sentences, is_text):
+        for is_wanted in (is_sentences, is_text):
             for name, stream in members(file, allowance, skipped, is_wanted):
                 if is_web_page(name):
                     return []
@@ -200,13 +205,13 @@ def _first_lines(file: Path, encoding: Encodings) -> list[str]:
 
 def _columns_of(file: Path, encoding: Encodings) -> tuple[list[str], dict[str, float]]:
     """Return a table's columns, and the mean length of those that hold text."""
-    name = name_without_compression(file.name)
+    name = name_without_compression(file.name.lower())
     rows: list[Json] = []
     if name.endswith((".parquet", ".arrow")):
         rows = first_rows(file, ROWS_TO_JUDGE, Allowance(file, UNPACK_RATIO))
     else:
         with opened(file) as stream:
-            if name.endswith(".csv"):
+            if name.endswith((".csv", ".tsv")):
                 cells = [row for _, row in islice(csv_cells(stream, file, encoding), ROWS_TO_JUDGE)]
                 rows = [dict(zip(cells[0], row, strict=False)) for row in cells[1:]]
             else:

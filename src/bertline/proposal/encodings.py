@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,13 +20,15 @@ from bertline.corpus.encodings import (
     decodes_anything,
     first_that_decodes,
     mark_of,
+    one_byte_encoding,
+    utf_16_of,
 )
 from bertline.corpus.tables import is_table
 from bertline.corpus.unpacking import (
-    ARCHIVES,
     UNPACK_RATIO,
     Allowance,
     as_damage_error,
+    is_archive,
     is_web_page,
     name_without_compression,
     open_unpacked,
@@ -44,20 +48,13 @@ def parse_encodings(given: str) -> str | list[str]:
     return encodings
 
 
-def check_no_nul(file: Path, lines: Sequence[str], encodings: Encodings) -> None:
-    """Raise BertlineError, with what to give, if the first lines of a file have NUL characters: it is no such text."""
-    if any("\0" in line for line in lines):
-        given = encodings if isinstance(encodings, str) else ",".join(encodings)
-        raise BertlineError(f"{file} is not {given}: it has NUL characters; {_advice_for_nul(_beginning(file))}")
-
-
 def is_in_one_encoding(file: Path) -> bool:
     """Return whether all of a file is decoded by the corpus's encoding: plain text and CSV, by its name.
 
     The members of an archive have an encoding each. Web pages may declare theirs, and other tables are in UTF-8.
     """
-    is_in_utf8 = is_table(file) and not name_without_compression(file.name).endswith(".csv")
-    return not (file.name.endswith(ARCHIVES) or is_web_page(file.name) or is_in_utf8)
+    is_in_utf8 = is_table(file) and not name_without_compression(file.name.lower()).endswith((".csv", ".tsv"))
+    return not (is_archive(file.name) or is_web_page(file.name) or is_in_utf8)
 
 
 def encoding_of(file: Path, encodings: Sequence[str]) -> str:
@@ -76,9 +73,9 @@ def advice_on_encoding(files: Sequence[Path], encodings: Encodings) -> Iterator[
         texts = [file for file in files if is_in_one_encoding(file)]
         found = {file: error for file in texts if str(file) == error.name}
         if not found:  # a member of an archive
-            raise BertlineError(
-                str(error).replace("set the corpus's encoding", "give its encoding, as ENCODING=latin-1")
-            ) from None
+            what = str(error).partition("set the corpus's encoding")[0]
+            such = f", as ENCODING={','.join(_with([error.advised], several))}" if error.advised else ""
+            raise BertlineError(f"{what}give its encoding{such}") from None
         checked = _checked(texts, several, found)
         wrong = {file: problem for file, problem in checked.items() if problem is not None}
         raise BertlineError(_advice(wrong, len(checked), len(texts), several)) from None
@@ -115,10 +112,12 @@ def _advice(wrong: dict[Path, WrongEncoding], checked: int, number: int, encodin
     given = encodings[0] if len(encodings) == 1 else f"any of {', '.join(encodings)}"
     of = f"{checked} files" if checked == number else f"the {checked} files that were checked"
     what = f"{first} is not {given}, as {len(wrong)} of {of} ({names})"
-    other = mark or "latin-1"
-    more = other if len(wrong) == number else ",".join(_with(other, encodings))
+
+    def give(others: Sequence[str]) -> str:
+        return f"give ENCODING={','.join(others if len(wrong) == number else _with(others, encodings))}"
+
     if mark is not None:
-        advice = "replace it, it cannot be read" if mark in encodings else f"give ENCODING={more}"
+        advice = "replace it, it cannot be read" if mark in encodings else give([mark])
         return f"{what}: it begins with the mark of {mark}; {advice}"
     if b"\0" in begins:
         return f"{what}: it has NUL bytes; {_advice_for_nul(begins)}"
@@ -126,18 +125,32 @@ def _advice(wrong: dict[Path, WrongEncoding], checked: int, number: int, encodin
         advice = _advice_for_nul(begins) if problem.reason == HAS_NUL else "give another ENCODING, or convert the files"
         return f"{what}: {problem.reason}; {advice}"
     around, at = _around(first, problem.offset)
-    word = re.split(r"\s", around[:at].decode("latin-1"))[-1] + re.split(r"\s", around[at:].decode("latin-1"))[0]
+    needed = {file: _one_byte_encoding(file) for file, one in wrong.items() if file == first or _is_one_byte(file, one)}
+    reading = needed[first]
+    before, after = (part.decode(reading, "replace") for part in (around[:at], around[at:]))
+    word = re.split(r"\s", before)[-1] + re.split(r"\s", after)[0]
+    others = [one for one in ("cp1252", "latin-1") if one in needed.values()]
     return (
-        f"{what}: byte {problem.offset} is 0x{around[at]:02x}; if latin-1 reads it well ('{word}'), give "
-        f"ENCODING={more}, otherwise another encoding, or convert the files (iconv -f latin1 -t utf-8)"
+        f"{what}: byte {problem.offset} is 0x{around[at]:02x}; if {reading} reads it well ('{word}'), {give(others)}, "
+        f"otherwise another encoding, or convert the files (iconv -f {reading.replace('-', '')} -t utf-8)"
     )
 
 
-def _with(other: str, encodings: Sequence[str]) -> list[str]:
-    """Return the encodings with another one, in an order in which each can be tried."""
-    rest = [one for one in encodings if one != other]
-    last = [one for one in (other, *rest) if decodes_anything(one)][:1]
-    return [one for one in (*rest, other) if not decodes_anything(one)] + last
+def _is_one_byte(file: Path, problem: WrongEncoding) -> bool:
+    return problem.offset is not None and mark_of(_beginning(file)) is None
+
+
+def _one_byte_encoding(file: Path) -> str:
+    with opened(file) as stream:
+        blocks = iter(partial(stream.read, CHUNK_BYTES), b"")
+        return one_byte_encoding(islice(blocks, 1 + BYTES_TO_CHECK // CHUNK_BYTES))
+
+
+def _with(others: Sequence[str], encodings: Sequence[str]) -> list[str]:
+    """Return the encodings with others, in an order in which each can be tried."""
+    rest = [one for one in encodings if one not in others]
+    last = [one for one in (*others, *rest) if decodes_anything(one)][:1]
+    return [one for one in (*rest, *others) if not decodes_anything(one)] + last
 
 
 def _around(file: Path, offset: int) -> tuple[bytes, int]:
@@ -156,9 +169,8 @@ def _advice_for_nul(begins: bytes) -> str:
     mark = mark_of(begins)
     if mark is not None:
         return f"it begins with the mark of {mark}; give ENCODING={mark}, or with others ENCODING=utf-8,{mark}"
-    return (
-        "leave it out if it is no text; text in UTF-16 without a mark has to be converted, or ENCODING=utf-16-le given"
-    )
+    wide = utf_16_of(begins) or "utf-16-le"
+    return f"leave it out if it is no text; text in UTF-16 without a mark has to be converted, or ENCODING={wide} given"
 
 
 def _beginning(file: Path) -> bytes:

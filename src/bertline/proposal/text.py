@@ -154,8 +154,8 @@ def _divided_at_empty_lines(corpora: Sequence[Corpus]) -> Corpus | None:
     if len(corpora) != 1 or corpora[0].name != "texts" or "sentences" in corpora[0].settings:
         return None
     corpus = corpora[0]
-    corpus.settings["sentences"] = "lines"
-    corpus.reasons["sentences"] = (
+    corpus.settings["separator"] = "\n"  # its lines may be wrapped
+    corpus.reasons["separator"] = (
         "the text is one: its parts between empty lines are the documents, so that some are held out"
     )
     return corpus

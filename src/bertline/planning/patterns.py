@@ -1,0 +1,64 @@
+"""The files that a pattern of a configuration matches."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+
+
+def find_files(pattern: str) -> tuple[list[str], list[str]]:
+    """Return the files that match `pattern`, and the links that do and lead nowhere; both are sorted.
+
+    Links to folders are followed, but not back to a folder above.
+    """
+    if os.path.basename(pattern) in ("", "."):  # only folders match
+        return [], []
+    start = fixed_part(pattern)
+    parts = Path(pattern).parts[len(start.parts) :]
+    once = [part for number, part in enumerate(parts) if parts[number : number + 2] != ("**", "**")]
+    found = sorted(set(map(str, _matches(start, once, (os.path.realpath(start),)))))
+    files = [path for path in found if Path(path).is_file()]
+    others = sorted(set(found).difference(files))
+    return files, [path for path in others if os.path.islink(path) and not os.path.exists(path)]
+
+
+def _matches(folder: Path, parts: Sequence[str], above: tuple[str, ...]) -> Iterator[Path]:
+    """Yield what matches the parts of a pattern in a folder.
+
+    They mean what they mean for Python's glob; but that follows links to the folders `above` 40 times, and two of them
+    in 2 ** 40 orders.
+    """
+    part, *rest = parts
+    if part == "**" and rest:
+        yield from _matches(folder, rest, above)
+    deeper = parts if part == "**" else rest
+    for name in _names(folder, part, folders=bool(rest)):
+        path = folder / name
+        if not rest:
+            yield path
+        if deeper and os.path.isdir(path) and (real := os.path.realpath(path)) not in above:
+            yield from _matches(path, deeper, (*above, real))
+
+
+def _names(folder: Path, part: str, *, folders: bool) -> list[str]:
+    """Return the names in a folder that match a part of a pattern; those with a dot before them only if it has one.
+
+    With `folders`, most names of files are left out.
+    """
+    if not glob.has_magic(part):
+        return [part]
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if not (folders and entry.is_file(follow_symlinks=False))]
+    except OSError:
+        return []
+    return [name for name in fnmatch.filter(names, part) if part.startswith(".") or not name.startswith(".")]
+
+
+def fixed_part(pattern: str) -> Path:
+    """Return the folder in which a pattern is looked for: its part before the first wildcard."""
+    return Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parent.parts))

@@ -1,0 +1,95 @@
+"""How the files that a user gives are grouped into corpora, by their names."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from test_corpus_unpacking import zip_bytes
+from user_texts import text_of
+
+from bertline.console import BertlineError
+from bertline.planning.patterns import find_files
+from bertline.proposal.corpora import Corpus, corpora_of, find_shape
+
+
+def put(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).write_text("1\tOne.\n")
+
+
+def patterns_of(folder: Path) -> dict[str, list[str]]:
+    """The corpora of a folder, with their patterns, which match their files and no others."""
+    corpora = corpora_of([str(folder)])[0]
+    for corpus in corpora:
+        found = {file for pattern in corpus.settings["paths"] for file in find_files(pattern)[0]}
+        assert found == set(map(str, corpus.files))
+    return {
+        corpus.name: [pattern.removeprefix(f"{folder}/**/") for pattern in corpus.settings["paths"]]
+        for corpus in corpora
+    }
+
+
+def test_the_parts_of_a_large_dump_are_one_pattern(tmp_path: Path) -> None:
+    put(tmp_path, "w1.xml-p1p9.bz2", "w2.xml-p10p99.bz2", "w3.xml-p100p101", "w.xml", "notes.txt")
+    assert patterns_of(tmp_path) == {
+        "texts": ["*.txt"],
+        "wiki": ["*.xml", "*.xml-p[0-9]*p[0-9]*.bz2", "*.xml-p[0-9]*p[0-9]*"],
+    }
+    [corpus], _ = corpora_of([str(tmp_path / "w1.xml-p1p9.bz2")])
+    assert corpus.settings == {"source": "wikimedia", "paths": [f"{tmp_path}/w1.xml-p1p9.bz2"]}
+
+
+def test_files_with_capitals_in_their_suffix_are_of_the_same_kinds(tmp_path: Path) -> None:
+    names = ("A.CSV", "B.Jsonl.GZ", "C.TSV", "D.ZIP", "E.TXT.GZ", "F.HTML", "G.XML.BZ2", "H.WARC.WET.GZ")
+    put(tmp_path, *names)
+    assert patterns_of(tmp_path) == {
+        "tables": ["*.CSV", "*.Jsonl.GZ", "*.TSV"],
+        "archives": ["*.ZIP"],
+        "texts": ["*.TXT.GZ"],
+        "pages": ["*.HTML"],
+        "wiki": ["*.XML.BZ2"],
+        "web": ["*.WARC.WET.GZ"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings"),
+    [
+        ("A.CSV.GZ", gzip.compress(b"id,story\n1,It rained for a long time.\n"), {"text": "story"}),
+        ("A.TSV", b"id\tstory\n1\tIt rained for a long time.\n", {"text": "story"}),
+        ("A.ZIP", zip_bytes({"a.txt": text_of(1).encode()}), {}),
+    ],
+)
+def test_the_column_and_the_lines_of_such_files_are_found(
+    tmp_path: Path, name: str, content: bytes, settings: dict[str, str]
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert shaped(tmp_path).settings == {"source": "files", "paths": [f"{tmp_path}/**/*{name[1:]}"], **settings}
+
+
+def shaped(folder: Path) -> Corpus:
+    [corpus], _ = corpora_of([str(folder)])
+    find_shape(corpus, "utf-8", None)
+    return corpus
+
+
+def test_of_an_unpacked_leipzig_corpus_only_the_sentences_count(tmp_path: Path) -> None:
+    put(tmp_path, *(f"deu_news-{kind}.txt" for kind in ("sentences", "words", "sources", "inv_so", "co_n")))
+    corpus = shaped(tmp_path)
+    assert (corpus.settings["format"], corpus.settings["sentences"]) == ("leipzig", "lines")
+    assert corpus.files == [tmp_path / "deu_news-sentences.txt"]
+    assert corpus.bytes == corpus.files[0].stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("a.warc.gz", "use `source: warc`"), ("a.rtf", "convert it to .txt or .html")],
+)
+def test_a_single_file_that_is_no_text_by_its_name_is_one_line(tmp_path: Path, name: str, advice: str) -> None:
+    (tmp_path / name).write_text("{\\rtf1 It rained.}")
+    with pytest.raises(BertlineError) as raised:
+        corpora_of([str(tmp_path / name)])
+    assert str(raised.value).startswith(f"{tmp_path}/{name} is ")
+    assert advice in str(raised.value)
