@@ -34,13 +34,18 @@ def check(tmp_path: Path, gpu: str, **size: int) -> None:
 
 
 def test_several_partitions_offer_what_one_of_them_does(tmp_path: Path) -> None:
-    check(tmp_path, "mix,a100", nodes=8, walltime=2 * 24 * 60)
+    check(tmp_path, "mix,a100", nodes=8, walltime=600)
+    check(tmp_path, "mix,a100", nodes=4, walltime=2 * 24 * 60)
     check(tmp_path, "mix,a100", gpus_per_node=4)
     check(tmp_path, "mix,hidden", walltime=30 * 24 * 60)
     for size, line in (
-        ({"nodes": 9}, "nodes: given 9, partition 'mix,a100' has 8"),
-        ({"gpus_per_node": 5}, "gpus_per_node: given 5, partition 'mix,a100' has nodes with 4"),
-        ({"walltime": 2 * 24 * 60 + 1}, "walltime: given 2881 minutes, partition 'mix,a100' allows 2880"),
+        ({"nodes": 9}, "nodes: given 9, partition 'mix' has 8"),
+        ({"gpus_per_node": 5}, "gpus_per_node: given 5, partition 'mix' has nodes with 2"),
+        ({"walltime": 2 * 24 * 60 + 1}, "walltime: given 2881 minutes, partition 'mix' allows 720"),
+        (
+            {"nodes": 8, "walltime": 2 * 24 * 60},
+            "walltime: given 2880 minutes, partition 'mix' allows 720",
+        ),  # no single one has both
     ):
         with pytest.raises(BertlineError, match=line):
             check(tmp_path, "mix,a100", **size)

@@ -20,9 +20,10 @@ from bertline.encoding.masking import IGNORED
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.finetuning.prepared import prepare_task
 from bertline.finetuning.submissions import write_predictions
-from bertline.finetuning.tables import read_columns, read_examples, read_labels
+from bertline.finetuning.tables import read_columns, read_examples, read_labels, read_texts
 from bertline.finetuning.tag_task import TaggedFile, read_conll, tag_inputs
 from bertline.finetuning.text_task import text_task_of
+from bertline.tasks.registry import TASKS
 from bertline.tasks.task import TextTask
 
 Row = tuple[str, str, str]
@@ -425,3 +426,16 @@ def test_a_label_of_many_digits_is_a_class(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text("".join(json.dumps({"text": "a", "label": 10**400 + n % 2}) + "\n" for n in range(4)))
     assert read_labels(path, "label") == (str(10**400), str(10**400 + 1))
+
+
+def test_a_table_of_as_many_columns_is_not_taken_for_one_without_a_header(tmp_path: Path) -> None:
+    cola = TASKS["cola"]
+    assert isinstance(cola, TextTask)
+    (tmp_path / "in_domain.tsv").write_text("gj04\t1\t\tThe water is cold.\ngj04\t0\t*\tWater the cold is.\n")
+    assert list(read_texts(tmp_path / "in_domain.tsv", ("sentence",), cola)) == [
+        ("The water is cold.",),
+        ("Water the cold is.",),
+    ]
+    (tmp_path / "own.tsv").write_text("id\tauthor\tyear\ttext\n1\tA\t1999\tThe water is cold.\n")
+    with pytest.raises(BertlineError, match="no column 'sentence', it has id, author, year, text"):
+        list(read_texts(tmp_path / "own.tsv", ("sentence",), cola))

@@ -393,30 +393,42 @@ def test_a_network_that_is_not_here_yet_does_not_limit_the_length_and_one_that_i
         ({}, "hidden_size is 768 there and 128 here, intermediate_size is 3072 there and 512 here, num_att"),
         ({"model_type": "modernbert"}, "architecture is modern there and bert here, hidden_size is 768 there"),
         ({"model_type": ["bert"]}, "hidden_size is 768 there and 128 here"),
+        ({"model_type": "roberta", "max_position_embeddings": 514}, "architecture is roberta there and bert here"),
     ],
 )
 def test_a_phase_starts_from_weights_of_the_same_network(theirs: dict[str, Any], message: str) -> None:
-    Path("shaped").mkdir()
-    Path("shaped/config.json").write_text(json.dumps(theirs))
-    Path("shaped/model.safetensors").touch()
-    dataset = {"corpora": ["own"], "shards": 1, "tokenizer": {"train": "wordpiece", "vocab_size": 100}}
-    phase = {"sequence_length": 128, "global_batch_size": 8, "steps": 10, "learning_rate": 1e-3}
-    config = {
-        "corpora": {"own": {"source": "files", "paths": ["shaped/config.json"]}},
-        "datasets": {"own": dataset},
-        "runs": {
-            "r": {
-                "dataset": "own",
-                "model": "bert-tiny",
-                "phases": {"phase1": {**phase, "initial_weights": {"directory": "shaped"}}},
-            }
-        },
-    }
+    config = started_from(theirs, "bert-tiny")
     if not message:
         plan_of(config)
         return
     with pytest.raises(BertlineError, match=rf"runs\.r\.phases\.phase1\.initial_weights: another network \({message}"):
         plan_of(config)
+
+
+def test_a_roberta_starts_from_one_whose_positions_are_counted_as_transformers_does() -> None:
+    for padding in ({}, {"pad_token_id": 1}, {"pad_token_id": None}):
+        plan_of(
+            started_from(
+                {"model_type": "roberta", "max_position_embeddings": 514, **padding}, {"architecture": "roberta"}
+            )
+        )
+    other = started_from({"model_type": "roberta", "max_position_embeddings": 512}, {"architecture": "roberta"})
+    with pytest.raises(BertlineError, match="max_position_embeddings is 510 there and 512 here"):
+        plan_of(other)
+
+
+def started_from(theirs: dict[str, Any], model: Any) -> dict[str, Any]:
+    """A configuration whose only phase starts from a folder with this config.json."""
+    Path("shaped").mkdir(exist_ok=True)
+    Path("shaped/config.json").write_text(json.dumps(theirs))
+    Path("shaped/model.safetensors").touch()
+    phase = {"sequence_length": 128, "global_batch_size": 8, "steps": 10, "learning_rate": 1e-3}
+    phase["initial_weights"] = {"directory": "shaped"}
+    return {
+        "corpora": {"own": {"source": "files", "paths": ["shaped/config.json"]}},
+        "datasets": {"own": {"corpora": ["own"], "shards": 1, "tokenizer": {"train": "wordpiece", "vocab_size": 100}}},
+        "runs": {"r": {"dataset": "own", "model": model, "phases": {"phase1": phase}}},
+    }
 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", "1a2b3c4", REVISION.upper()])

@@ -9,17 +9,17 @@ import pytest
 from test_plan import PHASE, changed, inputs, plan_of
 
 from bertline.console import BertlineError
-from bertline.planning.names import write_links
 
 assert inputs  # the fixture
 TASK = {"squad_v1": {"seeds": 1}}
 
 
 @pytest.mark.parametrize(
-    "name", ["results/runs/first/export", "./results/runs/first/export/", "results/runs/first/phase2"]
+    "name", ["results/runs/first/export", "./results/runs/first/export/", "results/runs/first/phase2", "absolute"]
 )
 def test_a_run_starts_from_the_final_model_of_another_before_it_exists(name: str) -> None:
     config = changed(runs__first__finetune=TASK)
+    name = str(Path("results/runs/first/export").absolute()) if name == "absolute" else name
     config["runs"] = {"short": {"pretrained": name, "finetune": TASK}, **config["runs"]}
     plan = plan_of(config)
     assert plan.problems == []
@@ -56,16 +56,29 @@ def test_a_phase_does_not_start_from_a_link_of_its_configuration() -> None:
 
 
 @pytest.mark.parametrize("spelling", ["results/runs/first/dataset", "./results/runs/first/dataset/", "absolute"])
-def test_the_link_of_a_dataset_may_be_its_path(spelling: str) -> None:
+def test_a_dataset_is_no_link_of_its_configuration_but_may_be_one_of_another(spelling: str) -> None:
     card = Path("results/datasets/0123456789abcdef/dataset.json")
     card.parent.mkdir(parents=True)
     card.write_text(json.dumps({"fingerprint": "0123456789abcdef", "sequence_lengths": {"128": {}}, "corpora": []}))
-    link = Path("results/runs/first/dataset")
-    link.parent.mkdir(parents=True)
-    link.symlink_to("../../datasets/0123456789abcdef")
-    path = str(link.absolute()) if spelling == "absolute" else spelling
-    plan = plan_of(changed(datasets__both={"path": path}, runs__first__phases={"phase1": PHASE}))
+    for run in ("first", "before"):
+        link = Path(f"results/runs/{run}/dataset")
+        link.parent.mkdir(parents=True)
+        link.symlink_to("../../datasets/0123456789abcdef")
+    path = str(Path("results/runs/first/dataset").absolute()) if spelling == "absolute" else spelling
+    with pytest.raises(
+        BertlineError, match=r"datasets\.both\.path: given \S+, a link of this configuration, which follows"
+    ):
+        plan_of(changed(datasets__both={"path": path}, runs__first__phases={"phase1": PHASE}))
+    plan = plan_of(
+        changed(datasets__both={"path": path.replace("first", "before")}, runs__first__phases={"phase1": PHASE})
+    )
     (dataset,) = plan.datasets
-    assert plan.dataset_folder(dataset) == str(card.parent)
-    write_links(plan, existing_only=False)
-    assert (link / "dataset.json").is_file()
+    assert plan.dataset_folder(dataset) == "results/runs/before/dataset"
+
+
+def test_a_fine_tuned_model_of_this_configuration_is_no_folder_of_weights() -> None:
+    for name in ("results/runs/first/glue/cola/model", str(Path("results/runs/first/squad_v1/model").absolute())):
+        with pytest.raises(
+            BertlineError, match=r"runs\.short\.pretrained: given \S+, a link of this configuration; all"
+        ):
+            plan_of(changed(runs__short={"pretrained": name, "finetune": {}}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import re
 import shlex
@@ -220,7 +221,7 @@ def test_no_value_of_a_configuration_is_a_command_of_the_shell(workflow_folder: 
     for name in ("weights; touch injected", "a bert; touch injected"):
         (workflow_folder / name).mkdir()
         for file in ("config.json", "model.safetensors", "vocab.txt"):
-            (workflow_folder / name / file).write_text("{}")
+            (workflow_folder / name / file).write_text(json.dumps(run["model"]) if file == "config.json" else "{}")
     (workflow_folder / "small.yaml").write_text(yaml.safe_dump(config))
     shutil.copytree(sample, workflow_folder / "resources/sample")
     options = ("--profile", "profiles/local", "--configfile", "small.yaml", "--dry-run", "--printshellcmds")

@@ -42,7 +42,8 @@ def check_disk():
         for file in written
     }
     always = ("results", "resources", "logs", "benchmarks", "results/recipes")
-    folders |= {*map(Path, always), *Path("results/runs").glob("*")}
+    of_runs = (paths.RUN.format(run=run) for run in plan.runs)
+    folders |= {*map(Path, always), *map(Path, of_runs)}
     for folder in sorted(folder for folder in folders if folder.is_dir()):
         if not os.access(folder, os.W_OK | os.X_OK):
             sys.exit(

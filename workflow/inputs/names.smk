@@ -60,7 +60,8 @@ def with_explained_lock(build_dag):
     def build(*arguments, **options):
         with exit_on_errors():
             build_dag(*arguments, **options)
-        if runs_jobs():
+            if not runs_jobs():
+                return
             if workflow.execution_settings.lock and workflow.persistence.locked:
                 sys.exit(f"error: {explain_lock()}")
             # No handler is called if nothing is to be done. Recipes of other stages serve to start these by hand.

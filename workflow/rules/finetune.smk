@@ -94,6 +94,8 @@ rule keep_models:
         runtime=10,
     params:
         recipe=planned_recipe("kept"),
+        # A model that was made again for a new prediction is deleted again.
+        predictions=of(inputs.predictions_of_choice, "kept"),
     shell:
         run_script("keep_models.py {params.recipe:q} > {log:q} 2>&1")
 

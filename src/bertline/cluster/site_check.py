@@ -52,28 +52,30 @@ def check_site(site: Site, *, status_command: str | None) -> None:
 
 
 def _check_nodes(kind: Nodes, where: str, partitions: dict[str, Partition], *, walltime: int) -> None:
-    partition, of = _find(kind.partition, f"{where}.partition", partitions), f"partition '{kind.partition}'"
+    found = _find(kind.partition, f"{where}.partition", partitions)
+    problems = [_problem_of(kind, name, partition, walltime) for name, partition in found.items()]
+    if all(problems):
+        raise BertlineError(f"{where}.{problems[0]}")
+
+
+def _problem_of(kind: Nodes, name: str, partition: Partition, walltime: int) -> str | None:
+    """Return what a partition does not have; None if it has what is asked for."""
+    of = f"partition '{name}'"
     if kind.nodes > partition.nodes:
-        raise BertlineError(f"{where}.nodes: given {kind.nodes}, {of} has {partition.nodes}")
+        return f"nodes: given {kind.nodes}, {of} has {partition.nodes}"
     if kind.gpus_per_node > partition.gpus:
-        raise BertlineError(f"{where}.gpus_per_node: given {kind.gpus_per_node}, {of} has nodes with {partition.gpus}")
+        return f"gpus_per_node: given {kind.gpus_per_node}, {of} has nodes with {partition.gpus}"
     if partition.minutes is not None and walltime > partition.minutes:
-        raise BertlineError(f"{where}.walltime: given {walltime} minutes, {of} allows {partition.minutes:.0f}")
+        return f"walltime: given {walltime} minutes, {of} allows {partition.minutes:.0f}"
+    return None
 
 
-def _find(names: str, where: str, partitions: dict[str, Partition]) -> Partition:
-    """Return a partition, or the most that several, with commas between, have: Slurm takes the first with room."""
-    found = []
+def _find(names: str, where: str, partitions: dict[str, Partition]) -> dict[str, Partition]:
+    """Return a partition, or several, with commas between, by name: Slurm takes the first that has room."""
     for name in names.split(","):
         if name not in partitions:
             raise BertlineError(f"{where}: given '{name}', this cluster has {', '.join(partitions) or 'none'}")
-        found.append(partitions[name])
-    limits = [partition.minutes for partition in found]
-    return Partition(
-        nodes=max(partition.nodes for partition in found),
-        minutes=None if None in limits else max(limit for limit in limits if limit is not None),
-        gpus=max(partition.gpus for partition in found),
-    )
+    return {name: partitions[name] for name in names.split(",")}
 
 
 def _check_account(site: Site) -> None:

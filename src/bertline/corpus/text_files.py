@@ -191,4 +191,4 @@ def _leipzig_sentences(lines: Iterator[str], where: str) -> Iterator[str]:
 
 def _title(name: str) -> str:
     name = name_without_compression(Path(name).name)
-    return name.removesuffix(".txt") if not is_web_page(name) else Path(name).stem
+    return re.sub(r"\.txt$", "", name, flags=re.IGNORECASE) if not is_web_page(name) else Path(name).stem

@@ -236,7 +236,7 @@ def is_sentences(name: str) -> bool:
 def without_lists(names: Iterable[str]) -> list[str]:
     """Leave out what lies beside the sentences of a Leipzig corpus: `x-words.txt` beside `x-sentences.txt`."""
     names = list(names)
-    beside = tuple(_SENTENCES.sub("-", name) for name in names if is_sentences(name))
+    beside = tuple(_SENTENCES.sub(lambda end: end[0][0], name) for name in names if is_sentences(name))
     return [name for name in names if is_sentences(name) or is_archive(name) or not name.startswith(beside)]
 
 

@@ -127,8 +127,7 @@ def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> It
     else:
         task = model.text_task
         own = columns_of(task, path)[:-1] if task is not None else model.columns
-        found = read_texts(path, columns or own, header=task.header if task is not None else ())
-        yield from ({"texts": texts} for texts in found)
+        yield from ({"texts": texts} for texts in read_texts(path, columns or own, task))
 
 
 def _with_unique_ids(model: FinetunedModel, inputs: Sequence[Path], columns: Sequence[str]) -> Iterator[Json]:

@@ -114,15 +114,17 @@ def columns_of(task: TextTask, path: Path) -> tuple[str, ...]:
     return task.parquet_columns if path.suffix == ".parquet" and task.parquet_columns else (*task.texts, task.label)
 
 
-def read_texts(path: Path | str, columns: Sequence[str], header: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
+def read_texts(path: Path | str, columns: Sequence[str], task: TextTask | None = None) -> Iterator[tuple[str, ...]]:
     """Yield the texts of `columns`, row by row. Raises BertlineError as `read_examples` does.
 
-    `header` has the columns of a .tsv or .csv that may lack a header.
+    `task` is that of a .tsv or .csv that may lack a header, as its labelled files do: then its first row has a class.
     """
     path = Path(path)
-    if header and path.suffix in (".tsv", ".csv") and path.is_file():
+    header: Sequence[str] = ()
+    if task is not None and task.header and path.suffix in (".tsv", ".csv") and path.is_file():
         first = _column_names(path)
-        header = header if len(first) == len(header) and not set(columns) <= set(first) else ()
+        if len(first) == len(task.header) and first[task.header.index(task.label)] in task.labels:
+            header = task.header
     for where, cells in read_columns(path, columns, header=header, remedy=OF_INPUTS):
         if cells is not None:
             yield tuple(_text(cell, f"{where}: column '{name}'") for name, cell in zip(columns, cells, strict=True))

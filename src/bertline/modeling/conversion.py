@@ -132,7 +132,11 @@ def _head_of_tensorflow(weights: Mapping[str, Tensor]) -> Head | None:
         return "answer"
     if HEADS["output_weights"] not in weights:
         return None
-    return "sequence" if "bert.pooler.dense.weight" in weights else "tokens"
+    head: Head = "sequence" if "bert.pooler.dense.weight" in weights else "tokens"
+    logger.info(
+        "its linear layer is taken for one of %s", "texts" if head == "sequence" else "tokens: it has no pooler"
+    )
+    return head
 
 
 def _classes(described: Path, head: Head | None, weights: Tensor | None) -> tuple[str, ...]:

@@ -79,6 +79,10 @@ def read_network(path: Path) -> Json | None:
         if type(given[key]) is not int:
             raise BertlineError(f"{path}: its {key} is not an integer; name the config.json of a network")
         found[key] = given[key]
+    if architecture == "roberta":  # transformers counts its positions from the padding token's id + 1
+        padding = given.get("pad_token_id")
+        unused = 1 + (padding if type(padding) is int else 1)
+        found["max_position_embeddings"] = _key(found, "max_position_embeddings") - unused
     return found
 
 

@@ -1,4 +1,4 @@
-"""The files that a pattern of a configuration matches."""
+"""The paths of a configuration: the files that a pattern matches, one spelling of each, the links of its runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
+
+from bertline.files import Json
+from bertline.results import paths
 
 
 def find_files(pattern: str) -> tuple[list[str], list[str]]:
@@ -40,7 +43,8 @@ def _matches(folder: Path, parts: Sequence[str], above: tuple[str, ...]) -> Iter
         path = folder / name
         if not rest:
             yield path
-        if deeper and os.path.isdir(path) and (real := os.path.realpath(path)) not in above:
+        real = os.path.realpath(path)
+        if deeper and os.path.isdir(path) and (part == ".." or real not in above):
             yield from _matches(path, deeper, (*above, real))
 
 
@@ -62,3 +66,20 @@ def _names(folder: Path, part: str, *, folders: bool) -> list[str]:
 def fixed_part(pattern: str) -> Path:
     """Return the folder in which a pattern is looked for: its part before the first wildcard."""
     return Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parent.parts))
+
+
+def normal_path(path: str) -> str:
+    """Return one of the ways to write a path: relative to this folder, or absolute if it is elsewhere."""
+    relative = os.path.relpath(path)
+    return os.path.abspath(path) if relative.startswith("..") else relative
+
+
+def run_of_link(config: Json, path: str) -> str | None:
+    """Return the run of a configuration in whose folder of links a path is; None if it is elsewhere.
+
+    Such a link leads to another folder after a change of the run.
+    """
+    links = Path(paths.RUN).parent
+    place = Path(normal_path(path))
+    run = place.relative_to(links).parts[:1] if place.is_relative_to(links) else ()
+    return run[0] if run and run[0] in config["runs"] else None

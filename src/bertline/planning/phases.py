@@ -10,6 +10,7 @@ from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.entries import DatasetEntry, PhaseRecipe
 from bertline.planning.external_weights import external_weights, without_directory
 from bertline.planning.models import check_length, check_shape, read_network
+from bertline.planning.patterns import run_of_link
 from bertline.planning.plan import Plan
 from bertline.results import paths
 from bertline.settings.configuration import check_allowed, definition, strip_defaults
@@ -39,7 +40,10 @@ def add_phase(
     elif given:
         key = f"{where.removeprefix('configuration: ')}.phases.{phase}.initial_weights"
         key, source = (f"{key}.directory", given["directory"]) if "directory" in given else (key, given)
-        _check_is_no_link(plan, key, source)
+        if isinstance(source, str) and (other := run_of_link(plan.config, source)):
+            last = list(plan.config["runs"][other].get("phases", {}))[-1:]
+            todo = f"write {{run: {other}, phase: {last[0]}}}" if last else f"name the weights that {other} starts from"
+            raise BertlineError(f"configuration: {key}: given {source}, a link of this configuration; {todo}")
         initial = external_weights(plan, key, source)
     _check_initial(plan, f"{where}.phases.{phase}", model, settings, initial)
     semantic.pop("initial_weights", None)
@@ -112,17 +116,6 @@ def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> st
             f"other runs: {', '.join(allowed) or 'there are none'}; the phases of one run follow each other"
         )
     return other["phases"][given["phase"]]
-
-
-def _check_is_no_link(plan: Plan, key: str, given: str | Json) -> None:
-    """Raise BertlineError for a link of a run of this configuration, which leads to another folder after a change."""
-    links = Path(paths.RUN).parent
-    if isinstance(given, str) and Path(given).is_relative_to(links):
-        run = Path(given).relative_to(links).parts[:1]
-        if run and run[0] in plan.config["runs"]:
-            phases = list(plan.config["runs"][run[0]].get("phases", {}))
-            todo = f"write {{run: {run[0]}, phase: {phases[-1]}}}" if phases else "name the weights of that run"
-            raise BertlineError(f"configuration: {key}: given {given}, a link of this configuration; {todo}")
 
 
 def _check_initial(plan: Plan, where: str, model: Json, settings: Json, initial: Json | None) -> None:

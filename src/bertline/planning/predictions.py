@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
 from pathlib import Path
 
 from bertline.console import BertlineError
@@ -12,6 +11,7 @@ from bertline.planning.corpora import digests, expand
 from bertline.planning.entries import PredictionRecipe, last_phase
 from bertline.planning.external_weights import external_weights
 from bertline.planning.models import check_layers, check_length, read_network
+from bertline.planning.patterns import normal_path
 from bertline.planning.plan import Plan
 from bertline.results import paths
 from bertline.settings.configuration import defaults_of
@@ -32,14 +32,14 @@ def add_predictions(plan: Plan) -> None:
         for name, given in plan.config[kind].items():
             key, problems = f"{kind}.{name}", list[str]()
             ranked = {part: given[part] for part in RANKED if part in given}
-            output = _normal(given["output"] or (paths.RANKING if ranked else default).format(name=name))
+            output = normal_path(given["output"] or (paths.RANKING if ranked else default).format(name=name))
             _check_output(plan, f"{key}.output", Path(output), Path(default).parent)
             model = _model(plan, f"{key}.model", given["model"], problems)
             if ranked:
                 files = [file for part in ranked for file in expand(problems, f"{key}.{part}", [given[part]])]
             else:
                 files = expand(problems, f"{key}.inputs", given["inputs"])
-            if output in map(_normal, map(str, files)):
+            if output in map(normal_path, map(str, files)):
                 raise BertlineError(f"configuration: {key}.output: {output} is also an input; choose another file")
             if kind == "features":
                 _check_network(plan, key, given, model)
@@ -68,12 +68,6 @@ def add_predictions(plan: Plan) -> None:
                 recipe["ranked"] = ranked
             plan.predictions[output] = recipe
             plan.warnings += problems
-
-
-def _normal(path: str) -> str:
-    """Return one of the ways to write a path: relative to this folder, or absolute if it is elsewhere."""
-    relative = os.path.relpath(path)
-    return os.path.abspath(path) if relative.startswith("..") else relative
 
 
 def _check_output(plan: Plan, key: str, output: Path, folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from bertline.planning.evaluation_sets import evaluation_sets
 from bertline.planning.external_weights import external_tokenizer, external_weights, without_directory
 from bertline.planning.finetunings import Start, add_finetunings, tasks_of
 from bertline.planning.models import read_network, resolve_model
+from bertline.planning.patterns import normal_path, run_of_link
 from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import add_predictions
@@ -28,7 +28,7 @@ from bertline.settings.overrides import read_configuration
 from bertline.tasks.registry import TASKS
 
 # A run's `pretrained`: another run's final model or phase, or a checkpoint of a phase.
-OF_ANOTHER_RUN = re.compile(r"(?:\./)?results/runs/([^/]+)/([^/@]+)(?:@step-(\d+))?/?")
+OF_ANOTHER_RUN = re.compile(r"results/runs/([^/]+)/([^/@]+)(?:@step-(\d+))?")
 # Entries of results/runs/{run}/ other than the phases.
 RESERVED_NAMES = {
     *("dataset", "corpora", "export", "report", "submission", "table", "ranking", "model-card.md", paths.RUN_RECORD),
@@ -81,15 +81,17 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         card = Path(dataset["path"], paths.CARD)
         if not card.exists():
             raise BertlineError(f"configuration: datasets.{name}.path: {card} does not exist; name a finished dataset")
-        # The links in results/runs follow the configuration: one to itself would lead nowhere.
-        folder = os.path.realpath(dataset["path"])
-        path = os.path.relpath(folder) if Path(folder).is_relative_to(Path.cwd()) else folder
+        if run := run_of_link(plan.config, dataset["path"]):
+            raise BertlineError(
+                f"configuration: datasets.{name}.path: given {dataset['path']}, a link of this configuration, which "
+                f"follows it; name the folder that it leads to, or the dataset of {run}"
+            )
         content = read_object(card, "fingerprint", "sequence_lengths", "corpora")
         with one_line_damage(card):
             key = str(content["fingerprint"])
             plan.datasets[key] = {
                 "name": name,
-                "path": path,
+                "path": normal_path(dataset["path"]),
                 "static_masks": bool(content.get("static_masks", False)),
                 "lengths": [int(length) for length in content["sequence_lengths"]],
                 "corpora": [str(corpus["name"]) for corpus in content["corpora"]],
@@ -165,6 +167,11 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
 
 def _add_external_run(plan: Plan, name: str, run: Json) -> None:
     key = f"runs.{name}.pretrained"
+    if isinstance(run["pretrained"], str) and (other := run_of_link(plan.config, run["pretrained"])):
+        raise BertlineError(
+            f"configuration: {key}: given {run['pretrained']}, a link of this configuration; allowed are "
+            f"results/runs/{other}/{paths.RUN_EXPORT}, its phases, and folders elsewhere"
+        )
     initial = external_weights(plan, key, run["pretrained"])
     start = Start(
         initial=initial,
@@ -207,7 +214,7 @@ def _place_in_another_run(config: Json, run: Json) -> re.Match[str] | None:
     The links of a run that is no longer in the configuration are folders as any other.
     """
     given = run.get("pretrained")
-    found = OF_ANOTHER_RUN.fullmatch(given) if isinstance(given, str) else None
+    found = OF_ANOTHER_RUN.fullmatch(normal_path(given)) if isinstance(given, str) else None
     return found if found and (found[3] or found[1] in config["runs"]) else None
 
 

@@ -115,7 +115,11 @@ def _files_in(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
-    yield from map(Path, find_files(f"{glob.escape(path.as_posix())}/**/*")[0])
+    files, lost = find_files(f"{glob.escape(path.as_posix())}/**/*")
+    if lost:
+        more = f" (and {len(lost) - 1} more)" if lost[1:] else ""
+        raise BertlineError(f"{lost[0]} is a link that leads nowhere{more}; remove it, or put its file there")
+    yield from map(Path, files)
 
 
 def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:

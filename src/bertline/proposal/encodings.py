@@ -16,6 +16,7 @@ from bertline.corpus.encodings import (
     HAS_NUL,
     Encodings,
     WrongEncoding,
+    are_many_nuls,
     check_encoding,
     decodes_anything,
     first_that_decodes,
@@ -73,9 +74,11 @@ def advice_on_encoding(files: Sequence[Path], encodings: Encodings) -> Iterator[
         texts = [file for file in files if is_in_one_encoding(file)]
         found = {file: error for file in texts if str(file) == error.name}
         if not found:  # a member of an archive
-            what = str(error).partition("set the corpus's encoding")[0]
+            given = ", ".join(several)
             such = f", as ENCODING={','.join(_with([error.advised], several))}" if error.advised else ""
-            raise BertlineError(f"{what}give its encoding{such}") from None
+            raise BertlineError(
+                f"{error.name} is not {given}: {error.reason}; convert the file or give its encoding{such}"
+            ) from None
         checked = _checked(texts, several, found)
         wrong = {file: problem for file, problem in checked.items() if problem is not None}
         raise BertlineError(_advice(wrong, len(checked), len(texts), several)) from None
@@ -119,7 +122,7 @@ def _advice(wrong: dict[Path, WrongEncoding], checked: int, number: int, encodin
     if mark is not None:
         advice = "replace it, it cannot be read" if mark in encodings else give([mark])
         return f"{what}: it begins with the mark of {mark}; {advice}"
-    if b"\0" in begins:
+    if are_many_nuls(begins.count(0), len(begins)):
         return f"{what}: it has NUL bytes; {_advice_for_nul(begins)}"
     if problem.offset is None:
         advice = _advice_for_nul(begins) if problem.reason == HAS_NUL else "give another ENCODING, or convert the files"

@@ -33,7 +33,7 @@ def texts_of_task(task: str, table: Mapping[str, Any] | None = None) -> tuple[st
 
     Args:
         task: its name, as in a recipe.
-        table: that of a custom table or a ranking, as in the configuration.
+        table: of a custom table, as in the configuration.
     """
     if task.startswith(RANKING):
         return ("query", "passage")

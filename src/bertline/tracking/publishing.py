@@ -241,7 +241,8 @@ def _send(here: Pass, entry: Entry, run: Run, tags: Mapping[str, str]) -> int:
         dataset = entry.dataset.digest
         log_dataset(client, run_id, entry.dataset)
     files_before = before.get("files", {})
-    files = files_before | send_artifacts(client, run_id, entry, files_before, here.refused)
+    present = send_artifacts(client, run_id, entry, files_before, here.refused)
+    files = present | {name: digest for name, digest in files_before.items() if name not in present}
     on_disk = [str(checkpoint.path) for checkpoint in entry.checkpoints]
     checkpoints = digest_of_lines(on_disk) if on_disk else None
     if before.get("checkpoints") != checkpoints:

@@ -269,9 +269,16 @@ def _explain(error: Exception, tracking_uri: str) -> str:
         return f"{place} answers with a page, not as MLflow does; check the address in MLFLOW_TRACKING_URI"
     if any(full in str(error) for full in FULL):
         return f"{place} has no space left; nothing is lost, make room and run `make track`, which sends it again"
-    if isinstance(error, PermissionError) or "readonly database" in reason:
+    if "readonly database" in reason or (isinstance(error, PermissionError) and _is_of_store(error.filename)):
         return f"{place} cannot be written ({reason[:200]}); allow it, then run `make track`"
+    if isinstance(error, PermissionError):
+        return f"{error.filename} cannot be used ({reason[:200]}); allow it, then run `make track`"
     return f"{place} refused ({reason[:200]}); nothing is lost, `make track` sends it again"
+
+
+def _is_of_store(path: str | bytes | None) -> bool:
+    """Return whether a path is that of MLflow's database, or of its lock."""
+    return str(path).endswith((".db", ".lock"))
 
 
 def _without_secrets(text: str) -> str:
