@@ -24,7 +24,7 @@ from synthetic_runs import START, journal_line, write, write_journal, write_run
 from bertline.console import BertlineError
 from bertline.reporting.page import write_report
 from bertline.results.journal import read_journal
-from bertline.tracking import following, publishing, store
+from bertline.tracking import following, publishing, sqlite_file, store
 from bertline.tracking.store import initialise, track
 
 URI = "sqlite:///mlflow.db"
@@ -473,12 +473,16 @@ def test_an_unusable_store_is_one_line(record: Path) -> None:
         track([record], uri())
 
 
-def test_a_database_of_another_schema_is_one_line_with_advice(record: Path) -> None:
+def test_a_database_of_a_newer_schema_is_one_line_and_costs_no_copy(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(sqlite_file, "_upgrade")
     with closing(sqlite3.connect("mlflow.db")) as database:
         database.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
         database.commit()
     with pytest.raises(BertlineError, match=r"^MLflow cannot upgrade [^\n]* install the MLflow that wrote it$"):
         initialise(uri())
+    assert not list(Path().glob(".mlflow.db.upgrade-*"))
 
 
 def test_a_prepared_database_is_not_changed(record: Path) -> None:

@@ -49,11 +49,17 @@ def upgrade_schema(database: Path) -> None:
     copy is upgraded, and takes the place of the file once it is complete. This must precede MLflow's client, which
     upgrades some files by itself. The caller must hold the lock.
     """
-    from mlflow.store.db.utils import _get_latest_schema_revision
+    from alembic.script import ScriptDirectory
+    from mlflow.store.db.utils import _get_alembic_config
 
-    revision = _revision_of(database)
-    if revision in (None, _get_latest_schema_revision()):
+    revision, known = _revision_of(database), ScriptDirectory.from_config(_get_alembic_config(db_url=""))
+    if revision in (None, *known.get_heads()):
         return
+    if revision not in {one.revision for one in known.walk_revisions()}:  # without a copy in every pass
+        raise BertlineError(
+            f"MLflow cannot upgrade sqlite:///{database} (its schema {revision} is of a newer version); move that file "
+            "away, or install the MLflow that wrote it"
+        )
     database = database.resolve()  # a link remains one
     unfinished = f".{database.name}.upgrade-"
     _remove_left(database.parent, unfinished)
