@@ -4,8 +4,8 @@
 
 Trains a small deep BERT on real samples for each seed, which sets the initial weights, the order of the samples, the
 masks and dropout, in both precisions. A GPU keeps the hidden states between layers in bfloat16; so does this on a CPU.
-Printed are the mean losses of each tenth of the steps, and of the last one the difference between the precisions beside
-that between seeds. The last line is JSON.
+Printed are the mean losses of each tenth of the steps, of each training when it ends and of all at the end, and of the
+last tenth the difference between the precisions beside that between seeds. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def main(
     """
     model = {**read_model("bert-tiny"), "num_hidden_layers": layers}
     settings = {"steps": steps, "global_batch_size": batch_size, "learning_rate": learning_rate, "optimizer": "adamw"}
-    losses: dict[tuple[int, str], list[float]] = {}
+    part = max(1, steps // PARTS)
+    means: dict[tuple[int, str], list[float]] = {}
     with group_of_one(threads) as group:
         data = open_training_data(dataset, LENGTH, group.device)
         print(f"{hardware_of(group.device)}, torch {torch.__version__}, {threads} threads")
@@ -82,11 +83,10 @@ def main(
             recipe = make_recipe(
                 model, sequence_length=LENGTH, schedule="linear", warmup=0.1, precision=precision, **settings
             )
-            losses[seed, precision] = train({**recipe, "seed": seed}, data, group, batch_size)
-    part = max(1, steps // PARTS)
-    means = {
-        key: [statistics.mean(found[at : at + part]) for at in range(0, steps, part)] for key, found in losses.items()
-    }
+            found = train({**recipe, "seed": seed}, data, group, batch_size)
+            means[seed, precision] = [statistics.mean(found[at : at + part]) for at in range(0, steps, part)]
+            # At once: a long comparison may be interrupted.
+            print(f"{precision}, seed {seed}: {' '.join(f'{mean:.4f}' for mean in means[seed, precision])}", flush=True)
     rows = [[(at + 1) * part, *(f"{means[key][at]:.4f}" for key in means)] for at in range(PARTS)]
     print(tabulate(rows, headers=["to step", *(f"{precision}, seed {seed}" for seed, precision in means)]))
     last = {key: found[-1] for key, found in means.items()}
