@@ -110,12 +110,12 @@ def one_byte_encoding(blocks: Iterable[bytes]) -> str:
 
 def encoding_to_try(block: bytes) -> str | None:
     """Return an encoding for bytes that are not in the given one: it has to be judged by reading the text."""
-    if mark_of(block) or are_many_nuls(block.count(0), len(block)):
+    if mark_of(block) or _are_many(block.count(0), len(block)):
         return utf_16_of(block)
     return one_byte_encoding([block])
 
 
-def are_many_nuls(nuls: int, length: int) -> bool:
+def _are_many(nuls: int, length: int) -> bool:
     """Return whether a text with so many NULs in `length` characters is none, or in UTF-16."""
     return nuls > max(MAX_NULS, MAX_NUL_SHARE * length)
 
@@ -178,7 +178,7 @@ def decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
             raise WrongEncoding(name, [encoding], reason, where, encoding_to_try(error.object)) from None
         except UnicodeError as error:  # of a text without the mark that its encoding requires, as utf-16
             raise WrongEncoding(name, [encoding], str(error)) from None
-        if is_start and are_many_nuls(text.count("\0"), len(text)):
+        if is_start and _are_many(text.count("\0"), len(text)):
             raise WrongEncoding(name, [encoding], HAS_NUL, advised=utf_16_of(chunk))
         # A byte order mark; the codec utf-8-sig skips it, too, but takes the first byte of one for an empty file.
         yield text.removeprefix("\ufeff") if is_start else text

@@ -14,9 +14,9 @@ from bertline.console import BertlineError
 from bertline.corpus.encodings import (
     CHUNK_BYTES,
     HAS_NUL,
+    MAX_NULS,
     Encodings,
     WrongEncoding,
-    are_many_nuls,
     check_encoding,
     decodes_anything,
     first_that_decodes,
@@ -122,7 +122,7 @@ def _advice(wrong: dict[Path, WrongEncoding], checked: int, number: int, encodin
     if mark is not None:
         advice = "replace it, it cannot be read" if mark in encodings else give([mark])
         return f"{what}: it begins with the mark of {mark}; {advice}"
-    if are_many_nuls(begins.count(0), len(begins)):
+    if begins.count(0) > MAX_NULS:
         return f"{what}: it has NUL bytes; {_advice_for_nul(begins)}"
     if problem.offset is None:
         advice = _advice_for_nul(begins) if problem.reason == HAS_NUL else "give another ENCODING, or convert the files"
