@@ -256,6 +256,15 @@ def test_a_run_that_was_not_tracked_or_a_model_that_does_not_exist_is_one_line(r
             log_model(record, uri=uri())
 
 
+def track_with_a_kept_model(record: Path) -> None:
+    write_finetuned(
+        Path("results/finetunings/squad_v1-pretrained-0.0005-1/huggingface"), transformers.BertForQuestionAnswering
+    )
+    Path("results/kept/kept-squad_v1/model").symlink_to("../../finetunings/squad_v1-pretrained-0.0005-1/huggingface")
+    write(record, json.loads(record.read_text()) | {"kept": {"squad_v1": "kept-squad_v1"}})
+    track([record], uri())
+
+
 DAMAGES = {
     "config.json": ("", "[]", "{}", '{"architectures": ["BertForPreTraining"], "hidden_size": "wide"}'),
     "model.safetensors": ("", "not weights at all"),
@@ -266,12 +275,7 @@ DAMAGES = {
 def test_a_damaged_model_is_one_line_that_names_it_and_the_others_are_logged(
     record: Path, file: str, content: str
 ) -> None:
-    write_finetuned(
-        Path("results/finetunings/squad_v1-pretrained-0.0005-1/huggingface"), transformers.BertForQuestionAnswering
-    )
-    Path("results/kept/kept-squad_v1/model").symlink_to("../../finetunings/squad_v1-pretrained-0.0005-1/huggingface")
-    write(record, json.loads(record.read_text()) | {"kept": {"squad_v1": "kept-squad_v1"}})
-    track([record], uri())
+    track_with_a_kept_model(record)
     (Path("results/phases/phase2/huggingface") / file).write_text(content)
     with pytest.raises(BertlineError, match=r"^\S*phase2/huggingface cannot be [^\n]*; [^\n]*`pretrain`[^\n]*$"):
         log_model(record, uri=uri(), output=Path("logged.json"))
@@ -284,12 +288,7 @@ def test_a_damaged_model_is_one_line_that_names_it_and_the_others_are_logged(
 def test_a_registered_name_of_somebody_else_is_one_line_and_the_other_models_are_registered(
     record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_finetuned(
-        Path("results/finetunings/squad_v1-pretrained-0.0005-1/huggingface"), transformers.BertForQuestionAnswering
-    )
-    Path("results/kept/kept-squad_v1/model").symlink_to("../../finetunings/squad_v1-pretrained-0.0005-1/huggingface")
-    write(record, json.loads(record.read_text()) | {"kept": {"squad_v1": "kept-squad_v1"}})
-    track([record], uri())
+    track_with_a_kept_model(record)
     create = MlflowClient.create_model_version
 
     def refuse(client: MlflowClient, name: str, *arguments: Any, **options: Any) -> Any:
