@@ -35,6 +35,8 @@ BUILD_OPTIONS ?=
 VENV := .venv
 READY := $(VENV)/ready
 TOOLS := .venv-release
+# Whether the caller's own commands are those of the environment.
+ACTIVATED := $(filter $(realpath $(VENV)/bin),$(realpath $(subst :, ,$(PATH))))
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Of `make mine`, on the command line.
 OF_MINE := $(foreach name,TIME LANGUAGE ENCODING COLUMN TABLE GPUS,$(if $(filter command%,$(origin $(name))),$(name)))
@@ -78,10 +80,11 @@ LIST = sed -E 's/^([a-z0-9-]+):.*\#\# /\1\t/' | expand -t 17
 help: ## list these targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | grep -vE '^($(OF_DEVELOPERS)):' | $(LIST)
 	@echo; echo "CONFIG=my.yaml names your configuration: make plan CONFIG=mine.yaml. It is config/config.yaml by default."
+	@echo "SET=\"path=value ...\" replaces settings of it, also of the demo. [In brackets: arguments that may be left out.]"
 	@echo; echo "To work on bertline itself:"
 	@grep -hE '^($(OF_DEVELOPERS)):.*## ' $(MAKEFILE_LIST) | $(LIST)
 
-setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256
+setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256 [PYTHON=python3.12 TORCH_OPTIONS=... TORCH_LOCK=...: envs/README.md]
 
 $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/lock/,build.txt packages.txt torch.txt cuda.txt)
 	@"$$PYTHON" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed")' \
@@ -90,6 +93,7 @@ $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/l
 	"$$PYTHON" -m venv $(VENV)
 	set -f; python envs/install.py $(if $(TORCH_LOCK),--torch-lock "$$TORCH_LOCK") $$TORCH_OPTIONS
 	touch $@
+	@echo "For all commands but make, first run, once in each terminal: source $(VENV)/bin/activate"
 
 # The tools of a release have an environment of their own: users need none of them.
 $(TOOLS)/ready: envs/install.py envs/lock/release.txt
@@ -155,7 +159,7 @@ test-services: $(READY) ## test MLflow behind a server and on PostgreSQL, the re
 	@sh tests/services/get_mlflow_2.sh logs/mlflow-2 || echo "MLflow 2.22 could not be installed: its test is skipped" >&2
 	pytest tests/services
 
-image: ## build the container image bertline:cpu for your user: make image TARGET=cuda ENGINE=podman
+image: ## build the container image bertline:cpu for your user: make image [TARGET=cuda ENGINE=podman BUILD_OPTIONS=...]
 	set -f; $$ENGINE build --file deploy/containers/Dockerfile --target "$$TARGET" --tag "bertline:$$TARGET" \
 		--build-arg UID="$$(id -u | sed 's/^0$$/1000/')" --build-arg GID="$$(id -g | sed 's/^0$$/1000/')" \
 		--build-arg COMMIT="$$(git rev-parse --verify --quiet HEAD)" $$BUILD_OPTIONS .
@@ -206,17 +210,17 @@ bench-features: $(READY) ## compare feature extraction with transformers: make b
 bench-ranking: $(READY) ## compare ranking with transformers: make bench-ranking MSMARCO=folder VOCABULARY=vocab.txt
 	python bench/ranking.py "$${MSMARCO:?is needed}/collection.tsv" "$$MSMARCO/queries.tsv" "$$VOCABULARY"
 
-mine: $(READY) ## write a configuration for your own text, sized to it and to this machine: make mine TEXT=folder [TIME=2h]
+mine: $(READY) ## write a configuration for your own text, sized to it and to this machine: make mine TEXT=folder [TIME=2h TABLE=reviews.csv COLUMN=text FORCE=yes; all: docs/data.md]
 	@python workflow/scripts/new_configuration.py "$$TEXT" --output "$$OUTPUT" $(foreach name,$(OF_MINE),\
 		--$(shell echo $(name) | tr A-Z a-z) "$$$(name)") $(if $(filter yes,$(FORCE)),--force)
 	$(call show_plan,"$$OUTPUT")
-	@echo; echo "Run it:"; sed -n 's/^#     /  /p' -- "$$OUTPUT"
+	@echo; echo "Run it:"; $(if $(ACTIVATED),,echo "  source $(VENV)/bin/activate";) sed -n 's/^#     /  /p' -- "$$OUTPUT"
 
-sweep: $(READY) ## time a training by micro-batch sizes and by processes: make sweep CONFIG=my.yaml TO=64 [RUN=demo/phase1]
+sweep: $(READY) ## time a training by micro-batch sizes and by processes: make sweep CONFIG=my.yaml [RUN=demo/phase1 FROM=1 TO=64 PROCESSES=1,2,4 OPTIONS="--compile"]
 	@set -f; python workflow/scripts/sweep.py "$$RUN" --configfile $$CONFIG $(SETTINGS) --from "$$FROM" --to "$$TO" \
 		$(if $(PROCESSES),--processes "$$PROCESSES") $(if $(OPTIONS),--options="$$OPTIONS")
 
-plan: $(READY) $(OF_DEMO) ## show what would run, why, and which finished trainings it concerns
+plan: $(READY) $(OF_DEMO) ## show what would run, why, and which finished trainings it concerns [PROFILE=profiles/slurm SITE=site.yaml]
 	$(call show_plan,$$CONFIG)
 
 digests: $(READY) ## read the inputs of CONFIG once, for their checksums, as a first start does: for much text, in a job
@@ -231,7 +235,7 @@ status: $(READY) $(OF_DEMO) ## show the progress of each run: step, speed, time 
 prune: $(READY) ## show what may be deleted without loss, and how much that frees; DELETE=yes deletes it
 	@set -f; python workflow/scripts/prune.py --configfile $$CONFIG $(SETTINGS) $(if $(filter yes,$(DELETE)),--delete)
 
-publish: $(READY) ## show what would be sent to a Hub: make publish RUN=demo REPO=user/name [TASK=glue/cola]; PUSH=yes sends it
+publish: $(READY) ## show what would be sent to a Hub: make publish RUN=demo REPO=user/name [TASK=glue/cola PUBLIC=yes]; PUSH=yes sends it
 	@python workflow/scripts/publish.py "$$RUN" "$$REPO" $(if $(TASK),--task "$$TASK") \
 		$(if $(filter yes,$(PUBLIC)),--public) $(if $(filter yes,$(PUSH)),--push)
 
@@ -247,7 +251,7 @@ report: $(READY) ## compare runs on a page, without running anything: make repor
 curves: $(READY) ## write all runs' curves as CSV and for TensorBoard, to results/curves; FOLLOW=10 repeats that every 10 seconds
 	@python workflow/scripts/curves.py results/runs $(if $(FOLLOW),--follow "$$FOLLOW")
 
-ui: $(READY) ## open MLflow on this machine only, and follow live runs (also on the server of MLFLOW_TRACKING_URI)
+ui: $(READY) ## open MLflow on this machine only, and follow live runs (also on the server of MLFLOW_TRACKING_URI) [PORT=5000]
 	@python workflow/scripts/ui.py --port "$$PORT"
 
 unlock: $(READY) ## after snakemake was killed: make sure none is running, then clear its lock

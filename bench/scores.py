@@ -33,7 +33,7 @@ from bertline.reporting.terminal import summary
 
 WHOLE = ("CoLA", "MRPC", "RTE", "STS-B", "WNLI")
 TASK = {"seeds": 3, "learning_rate": 3.0e-4, "random_weights": [3.0e-4], "max_sequence_length": 128}
-SQUAD = {**TASK, "doc_stride": 96, "epochs": 2}
+SQUAD = {**TASK, "doc_stride": 32, "epochs": 2}
 TASKS: dict[str, Any] = {
     "squad_v1": SQUAD,
     "squad_v2": SQUAD,

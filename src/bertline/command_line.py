@@ -1,4 +1,4 @@
-"""Command lines of the scripts, derived from the signatures of functions. Imported by scripts only."""
+"""Command lines of the scripts, derived from the signatures of functions."""
 
 from __future__ import annotations
 

@@ -14,21 +14,21 @@ from typing import Any
 # Increment a stage's number whenever a change of its code changes its result; tests/unit/test_stage_versions.py
 # contains digests of small outputs and fails if this is forgotten.
 STAGE_VERSIONS = {
-    "extraction": 3,  # by bertline's own extractor
-    "documents": 4,
+    "extraction": 4,  # by bertline's own extractor
+    "documents": 5,
     "parts": 1,  # only of corpora of many files, in addition to "documents"
     "plain_text": 1,  # only of corpora that are not dumps of Wikimedia, in addition to "documents"
     "gopher_repetition": 1,  # only of corpora with this filter, in addition to "documents"
     "signatures": 3,
     "overlap": 3,
-    "sentences": 4,
+    "sentences": 5,
     "shards": 3,
     "tokenizer": 5,
     "samples": 2,
     "sentence_order": 1,  # only of datasets with this objective, in addition to "samples"
     "import": 1,
     "pretraining": 4,
-    "finetuning": 10,
+    "finetuning": 11,
     "collection": 1,
 }
 

@@ -82,7 +82,8 @@ def make_dataset(
     save_tokenizer(made, folder / "tokenizer.json")
     write_plan(folder / "plan.jsonl", {name: [("news", 0, a), ("books", 1, b)] for name, (a, b) in sizes.items()})
     settings = {"seed": 12345, "pair_objective": pair_objective}
-    recipe = {"fingerprint": FINGERPRINT, "settings": settings, "sequence_lengths": lengths}
+    names = {"fingerprint": FINGERPRINT, "fingerprint_without_lengths": "b" * 16}
+    recipe = {**names, "settings": settings, "sequence_lengths": lengths}
     for seed, (name, (a, b)) in enumerate(sizes.items()):
         write_shard(folder / f"shards/{name}.txt.zst", make_documents(a + b, seed))
         encode_shard(Recipe({**recipe, "settings": {**settings, **OF_SAMPLES}}), name, folder)

@@ -143,6 +143,7 @@ def recipe(**changes: Any) -> dict[str, Any]:
     return {
         "fingerprint": "a" * 16,
         "dataset": FINGERPRINT,
+        "dataset_without_lengths": "b" * 16,
         "model": MODEL,
         "seed": 42,
         "phase": "phase1",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bertline.cluster.failures import UNFINISHED, last_words, read_reasons, report_what_succeeded
+from bertline.cluster.failures import INTERRUPTED, UNFINISHED, last_words, read_reasons, report_what_succeeded
+from snakemake_logger_plugin_bertline import display
 
 BLOCK = """[Sat Nov 21 15:17:15 2026]
 Error in rule {rule}:
@@ -34,6 +35,10 @@ def test_the_reason_is_the_last_line_of_the_jobs_own_log_printed_once():
     outer = BLOCK.format(rule="read_files", number=7, log="a.log, logs/slurm/12.log")
     said = BLOCK.format(rule="read_files", number=0, log="a.log") + outer
     assert reasons_in(said) == ["read_files: error: a.txt is empty; fill it (a.log)"]
+
+
+def test_the_display_knows_an_interruption_by_the_same_line():
+    assert display.INTERRUPTED == INTERRUPTED
 
 
 def test_a_job_that_was_done_at_its_next_attempt_is_not_named():

@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import tracemalloc
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +20,7 @@ from hypothesis import given, strategies
 from bertline.console import BertlineError
 from bertline.corpus.documents import read_documents
 from bertline.corpus.language import language_filter
-from bertline.corpus.quality import c4, fineweb, gopher_quality, gopher_repetition
+from bertline.corpus.quality import c4, fineweb, gopher_quality, gopher_repetition, words_of
 
 PROSE = (
     "The old mill stood by the river and nobody had lived there since the miller left, for reasons that no one knew.\n"
@@ -73,6 +74,20 @@ def test_stop_words_are_those_of_the_text_s_language(test_data: Path) -> None:
         assert right.count(None) >= 38
         assert [gopher_quality(text, ENGLISH) for text in documents].count("stop_words") >= 38
         assert [gopher_quality(text, stop_words=()) for text in documents].count(None) >= 38
+
+
+def test_stop_words_are_found_whatever_their_case_and_normal_form() -> None:
+    text = PROSE + " Été là bas."
+    assert gopher_quality(text, ["THE", "Mill"]) is None
+    assert gopher_quality(text, [unicodedata.normalize("NFD", word) for word in ("été", "LÀ")]) is None
+    assert gopher_quality(text, ["the", "The"]) is None  # one word
+    assert gopher_quality(text, ["Mühle", "le"]) == "stop_words"
+
+
+@pytest.mark.parametrize("word", ["of the", "a\u00a0b", " ", "\u200b"])
+def test_a_stop_word_that_is_not_one_word_is_one_line(word: str) -> None:
+    with pytest.raises(BertlineError, match=r"stop_words: given '.*', which is not one word; "):
+        gopher_quality("", ["the", word])
 
 
 @pytest.mark.parametrize(
@@ -220,3 +235,32 @@ def test_without_filters_nothing_is_new_in_the_counts(tmp_path: Path) -> None:
     kept, counts = read(tmp_path, ["One."])
     assert kept == ["One."]
     assert "cleaning" not in counts
+
+
+def test_c4_keeps_a_line_with_a_word_of_1000_characters() -> None:
+    longest = f"{PROSE}\nA word is long: {'x' * 999}."
+    assert c4(longest) == (longest, None)
+    assert c4(f"{PROSE}\nA word is too long: {'x' * 1000}.") == (PROSE, None)
+
+
+def test_three_characters_of_thai_are_a_word() -> None:
+    assert words_of("กขค").number == pytest.approx(1)
+    assert words_of("ภาษาไทย one").number == pytest.approx(1 + 7 / 3)
+
+
+@pytest.mark.parametrize(("first", "length", "reason"), [(0, 30, "short_lines"), (10, 31, None)])
+def test_a_line_of_30_characters_is_short(first: int, length: int, reason: str | None) -> None:
+    lines = [f"Line {number} is thirty letters long." for number in range(first, first + 9)]
+    assert set(map(len, lines)) == {length}
+    assert fineweb("\n".join([PROSE, *lines])) == reason
+
+
+@pytest.mark.parametrize(("characters", "reason"), [(495, "repeated_lines"), (500, None)])
+def test_repeated_characters_are_a_share_of_those_without_line_breaks(characters: int, reason: str | None) -> None:
+    """Five characters repeat: 1 percent of 500."""
+    others = [f"{number} rain, and rain again, and then rain." for number in range(9)]
+    others[0] += " rain" * ((characters - 10 - sum(map(len, others))) // 5)
+    lines = ["Rain.", *others, "Rain."]
+    lines[1] += "." * (characters - sum(map(len, lines)))
+    assert sum(map(len, lines)) == characters
+    assert fineweb("\n".join(lines)) == reason

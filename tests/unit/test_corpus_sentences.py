@@ -130,7 +130,7 @@ def test_korean_verbs_are_not_taken_for_abbreviations(tmp_path: Path) -> None:
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.text(st.sampled_from("abAB.?!。！」)\"' 1"), max_size=80).map(tidy))
+@given(st.text(st.sampled_from("abAB.?!。！」)\"' 1।؟…"), max_size=80).map(tidy))
 def test_no_character_is_lost(tmp_path_factory: pytest.TempPathFactory, paragraph: str) -> None:
     folder = tmp_path_factory.mktemp("model")
     for name in MODEL_FILES:
@@ -159,6 +159,26 @@ def test_no_character_is_lost(tmp_path_factory: pytest.TempPathFactory, paragrap
 )
 def test_full_stops_of_other_scripts_end_sentences(empty_model: Path, paragraph: str, expected: list[str]) -> None:
     assert load_splitter(empty_model)(paragraph) == expected
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "expected"),
+    [
+        ("ما هذا؟! لا أعرف. نعم؟؟؟ حسنا.", ["ما هذا؟!", "لا أعرف.", "نعم؟؟؟", "حسنا."]),
+        ("ما هذا؟!! لا", ["ما هذا؟!!", "لا"]),
+        ("जय हो।। यह सत्य है।।। फिर?", ["जय हो।।", "यह सत्य है।।।", "फिर?"]),
+        ("श्लोक ।। १ ।। है। । अंत।", ["श्लोक ।।", "१ ।।", "है। ।", "अंत।"]),
+        ("本当？！すごい。。。次は？？はい！！！", ["本当？！", "すごい。。。", "次は？？", "はい！！！"]),
+        ("「本当？！」「行く。」。次", ["「本当？！」", "「行く。」。", "次"]),
+        ("کیا ہے؟؟ یہ ہے۔۔۔ اچھا۔", ["کیا ہے؟؟", "یہ ہے۔۔۔", "اچھا۔"]),
+    ],
+)
+def test_repeated_marks_end_one_sentence(empty_model: Path, paragraph: str, expected: list[str]) -> None:
+    assert load_splitter(empty_model)(paragraph) == split_by_marks(paragraph) == expected
+
+
+def test_an_ellipsis_after_a_mark_ends_the_same_sentence(empty_model: Path) -> None:
+    assert load_splitter(empty_model)("真的？……我不知道。") == ["真的？……", "我不知道。"]
 
 
 def plain_punkt(model: Path) -> PunktSentenceTokenizer:

@@ -249,6 +249,27 @@ def test_ids_of_which_one_has_most_documents_are_one_line(tmp_path: Path) -> Non
     assert make_plan([("posts", [part])], 2, 0.2)["held_out_documents"] in range(3, 25, 3)
 
 
+def test_a_sample_of_few_ids_is_refused_only_if_the_whole_corpus_is(tmp_path: Path) -> None:
+    texts, sample = [f"Text {number}." for number in range(400)], {"documents": 10}
+    for name, ids in (("books", [f"{number // 4}" for number in range(400)]), ("posts", ["of 1"] * 400)):
+        part = write_part(tmp_path, name, 0, texts, ids)
+        if name == "books":
+            plan = make_plan([(name, [part])], 2, 0.005, None, sample)
+            assert (plan["documents"], plan["held_out_documents"]) == (12, 4)  # of one id, all or none
+            continue
+        with pytest.raises(
+            BertlineError, match="corpus posts: 400 of its 400 documents would be held out, not about 2"
+        ):
+            make_plan([(name, [part])], 2, 0.005, None, sample)
+
+
+def test_a_sample_of_one_id_is_one_line(tmp_path: Path) -> None:
+    texts = [f"Text {number}." for number in range(400)]
+    part = write_part(tmp_path, "books", 0, texts, [f"{number // 10}" for number in range(400)])
+    with pytest.raises(BertlineError, match=r"all documents are held out; .* or take a larger sample"):
+        make_plan([("books", [part])], 2, 0.005, None, {"documents": 5})
+
+
 def test_an_invalid_index_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.index.npy"
     with pytest.raises(BertlineError, match="does not exist"):

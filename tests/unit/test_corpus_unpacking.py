@@ -18,6 +18,7 @@ from corpus_recipe import read
 
 from bertline.console import BertlineError
 from bertline.corpus import unpacking
+from bertline.corpus.unpacking import is_compressed
 
 TEXTS = {"b/two.txt": b"Two.\n", "one.txt": b"One is first in no order.\n", "b/three.txt.gz": gzip.compress(b"Three.")}
 
@@ -269,3 +270,14 @@ def test_what_macos_adds_to_an_archive_is_no_text(tmp_path: Path, kind: str) -> 
     documents, counts = read(tmp_path, archive_of(tmp_path / f"a{kind}", members))
     assert [document["text"] for document in documents] == ["One."]
     assert counts["members_skipped"] == {"not a text": 2}
+
+
+@pytest.mark.parametrize(
+    ("names", "compressed"),
+    [
+        (("a.txt.gz", "A.JSONL.ZST", "a.xml-p1p2.bz2", "a.tar.xz", "a.tgz", "a.zip", "a.7z", "a.parquet"), True),
+        (("a.txt", "a.gz.txt", "a.tar", "a.jsonl", "a.arrow", "gz"), False),
+    ],
+)
+def test_a_compressed_file_is_known_by_its_name(names: tuple[str, ...], compressed: bool) -> None:
+    assert [is_compressed(name) for name in names] == [compressed] * len(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter as Numbers
 from typing import Any
@@ -11,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.corpus import wikitext as module
-from bertline.corpus import wikitext_lines, wikitext_tables
+from bertline.corpus import wikitext_lines, wikitext_tables, wikitext_templates
 from bertline.corpus.documents import tidy
 from bertline.corpus.wikitext import text_of_page
-from bertline.corpus.wikitext_templates import known_name, show_arguments
+from bertline.corpus.wikitext_templates import known_name, show_arguments, show_call
 
 HIDDEN = frozenset({"file", "image", "category", "fails"})
 PROSE = "The river rises in the hills, runs to the sea, and is navigable."
@@ -62,6 +63,7 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         ("[[a|b|c]]", "b|c"),
         ("[[:Category:Rivers]] and [[:File:a.jpg|a picture]]", "Category:Rivers and a picture"),
         ("[[wikt:river|river]] and [[Star Trek: Picard]]", "river and Star Trek: Picard"),
+        ("See [[voy:Paris|the travel guide]]", "See the travel guide"),
         ("a [[fr:Rivière]] [[zh-min-nan:x]] [[simple:River]] [[mwl:Riu]] [[mw:Help|b]]", "a b"),
         ("a [[Category:Rivers]] [[category: Rivers|sorted]]", "a"),
         ("[https://example.org a site], [//example.org/ b], [mailto:a@b.c c], [https://example.org]", "a site, b, c,"),
@@ -96,7 +98,9 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         ("<poem>\n[[a|one]]\ntwo\n</poem>", "one\ntwo"),
         ("<includeonly>a</includeonly><noinclude>b</noinclude>", "b"),
         # Help:Magic words
-        ("__NOTOC__a __目次__ __init__", "a __init__"),
+        ("__NOTOC__a __目次__ __init__ __EXPECTED_UNCONNECTED_PAGE____TOC__b", "a __init__ b"),
+        ("<code>__FILE__</code> and __LINE__ expand", "__FILE__ and __LINE__ expand"),
+        ("a\n__SINTDC__ __NOTOC__ __ÍNDICE__\nb\n__FILE__ c\n__AUCUNSOMMAIRE__", "a\nb __FILE__ c"),
         # Writing systems/Syntax
         ("-{zh-hans:计算机; zh-hant:電腦}- -{raw}- -{H|zh:x}-", "计算机 raw"),
     ],
@@ -118,13 +122,19 @@ def test_markup_by_example(wikitext: str, text: str) -> None:
         ("convert|many|km", ""),
         ("lang|fr|[[mot|mots]]", "mots"),
         ("lang-fr|été|links=no", "été"),
+        ("lang|fr|mot|}} {{lang|fr|}} {{lang|fr|mot|0=a|", "mot mot"),
+        ("ill|Foo|de|Foo (de)|lt=the foo}} {{ill|Foo|de", "the foo Foo"),
         ("nowrap|1=a = b", "a = b"),
         ("Transliteration|ar|''al-jabr''", "al-jabr"),
         ("IPA|/a/", "/a/"),
+        ("IPA|fr|[paʁi]}} {{IPA|zh-Hans|[pa]|audio.ogg}} {{IPA|pa}} {{IPA|/a/|/b/", "[paʁi] [pa] pa /a/"),
         ("frac|1|2|3}} {{frac|2}} {{frac|3|4", "1 2/3 1/2 3/4"),
+        ("frac}}{{sfrac|}}{{fraction|a=b", ""),
+        ("nowrap|0=x}} {{nowrap|a|0=x|00=y", "a"),
         ("snd}}{{ndash}}{{mdash}}{{nbsp}}{{'}}{{=}}{{·}}", "– –— '= ·"),
         ("as of|2010|3}} {{as of|2010|lc=y}} {{as of|2010|alt=since 2010", "As of 2010-3 as of 2010 since 2010"),
         ("circa|300}} {{r.|1|2}} {{bc|3", "c. 300 r. 1–2 3 BC"),
+        ("circa|1500|1600}} {{c.|1500|", "c. 1500 – c. 1600 c. 1500"),
         ("val|6.02|e=23|u=mol", "6.02 × 10^23 mol"),
         ("HMS|Victory|1765}} {{ship|HMS|Victory", "HMS Victory HMS Victory"),
         ("nihongo|Aikido|合気道|aikidō|lead=yes}} {{nihongo||合", "Aikido (合気道, aikidō) 合"),
@@ -135,6 +145,23 @@ def test_markup_by_example(wikitext: str, text: str) -> None:
 )
 def test_templates_that_represent_words(call: str, text: str) -> None:
     assert text_of("{{" + call + "}}").strip() == text
+
+
+PARAMETERS = ["", " ", "a", "324", "fr", "0=", "0=a", "00=a", "1=", "7=a", "99=a", "-1=", "lt=a", "e=", "text=a", "="]
+SHOWN = wikitext_templates._SHOWN
+
+
+def test_every_template_shows_calls_with_few_or_strange_parameters() -> None:
+    for name, shown in SHOWN.items():
+        for number in range(3):
+            for parameters in itertools.product(PARAMETERS, repeat=number):
+                assert isinstance(show_call("|".join([name, *parameters]), shown), str)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(sorted(SHOWN)), st.lists(st.sampled_from(PARAMETERS) | st.text(max_size=5), max_size=4))
+def test_every_template_shows_any_parameters(name: str, parameters: list[str]) -> None:
+    assert isinstance(show_call("|".join([name, *parameters]), SHOWN[name]), str)
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,8 @@ def test_a_dataset_made_twice_has_the_same_bytes(finished: Path, tmp_path: Path)
 def test_documents_that_got_lost_stop_the_card(finished: Path, tmp_path: Path) -> None:
     counts = tmp_path / "counts.json"
     counts.write_text(json.dumps({"read": 40, "kept": 39, "dropped": {"too short": 1}}))
-    recipe: dict[str, Any] = {"fingerprint": FINGERPRINT, "settings": {}, "sequence_lengths": [32]}
+    names = {"fingerprint": FINGERPRINT, "fingerprint_without_lengths": "b" * 16}
+    recipe: dict[str, Any] = {**names, "settings": {}, "sequence_lengths": [32]}
     folder = finished.parent
     before = finished.read_bytes()
     with pytest.raises(BertlineError, match="corpus news: 39 documents were kept, 0 removed, 38 are in"):
@@ -213,8 +214,9 @@ def test_a_dataset_without_samples_is_one_line(tmp_path: Path) -> None:
 def test_a_card_is_not_written_over_files_of_another_dataset(copied: Path) -> None:
     counts = {"news": [copied.parent / f"news-{n}.counts.json" for n in range(2)]}
     counts["books"] = [copied.parent / "books-0.counts.json"]
+    names = {"fingerprint": "f" * 16, "fingerprint_without_lengths": "b" * 16}
     with pytest.raises(BertlineError, match=r"belongs to another dataset than stated in its dataset.json"):
-        write_card({"fingerprint": "f" * 16, "settings": {}, "sequence_lengths": [32]}, copied.parent, counts)
+        write_card({**names, "settings": {}, "sequence_lengths": [32]}, copied.parent, counts)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +266,14 @@ def test_the_error_for_a_missing_shard_explains_how_to_make_it(copied: Path) -> 
     (copied.parent / "seq32/00001.h5").unlink()
     with pytest.raises(BertlineError, match=r"00001.h5 does not exist; run `snakemake encode`"):
         open_dataset(copied, 32, "train")
+
+
+def test_the_samples_of_a_length_do_not_depend_on_the_other_lengths(finished: Path, tmp_path: Path) -> None:
+    alone = make_dataset(tmp_path, lengths=[32])
+    for name in ("00000", "00001", "held_out"):
+        one, other = (open_samples(card.parent / f"seq32/{name}.h5") for card in (finished, alone))
+        for column in ("input_ids", "sample_offsets", "second_segment_start", "next_sentence_labels"):
+            assert np.array_equal(getattr(one, column), getattr(other, column))
 
 
 def test_the_error_for_a_length_that_is_not_encoded_lists_those_that_are(finished: Path) -> None:

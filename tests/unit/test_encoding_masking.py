@@ -204,6 +204,7 @@ def test_a_large_held_out_set_is_sampled_evenly():
     chosen = held_out_samples(25_000)
     assert len(chosen) == 10_000
     assert set(np.diff(chosen).tolist()) == {2, 3}
+    assert (chosen[0], chosen[-1]) == (0, 24_997)
     assert held_out_samples(7).tolist() == [0, 1, 2, 3, 4, 5, 6]
 
 

@@ -269,7 +269,7 @@ def of_phase(read: Callable[[Path], Any]) -> Callable[[Path], Reader]:
 
     def make(folder: Path) -> Reader:
         path = folder / "results/phases/before/recipe.json"
-        before = {"fingerprint": "before", "dataset": "d", "seed": 1, "next_position": 64, "model": {}}
+        before = {"fingerprint": "before", "dataset_without_lengths": "d", "seed": 1, "next_position": 64, "model": {}}
         write(path, before | {"settings": {"sequence_length": 32, "optimizer": "lamb", "steps": 5}})
         return Reader(path, lambda: read(path.parent))
 
@@ -279,7 +279,7 @@ def of_phase(read: Callable[[Path], Any]) -> Callable[[Path], Reader]:
 NEXT = {
     "fingerprint": "next",
     "initial_weights": {"phase": "before"},
-    "dataset": "d",
+    "dataset_without_lengths": "d",
     "seed": 1,
     "settings": {"carry_over": "everything", "sequence_length": 32},
 }

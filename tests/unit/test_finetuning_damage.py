@@ -276,6 +276,9 @@ def test_damaged_evaluation_sets_are_refused_before_documents_are_compared_with_
         ("config.json", {"architectures": {}}),
         ("config.json", {"id2label": 1e300}),
         ("config.json", {"id2label": ["a", "b"]}),
+        ("tokenizer_config.json", {"model_max_length": "512"}),
+        ("tokenizer_config.json", {"model_max_length": 0}),
+        ("tokenizer_config.json", {"model_max_length": True}),
         ("task.json", {"settings": "short"}),
         ("task.json", {"settings": {"max_sequence_length": "8"}}),
         ("task.json", {"settings": {"max_sequence_length": -8}}),
@@ -293,7 +296,7 @@ def test_a_description_of_a_model_by_another_hand_is_one_line(
     tmp_path: Path, name: str, changes: dict[str, Any]
 ) -> None:
     folder = write_model(tmp_path, "sequence")
-    task = {"task": "table/mine", "settings": {"max_sequence_length": 8}, "table": {"texts": ["text"]}}
+    task = {"task": "table/mine", "table": {"texts": ["text"]}}
     (folder / "task.json").write_text(json.dumps(task))
     assert load_finetuned(folder).labels == ("no", "yes")
     (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes))

@@ -259,6 +259,20 @@ def test_last_and_single_words_of_spans_may_have_their_own_prefixes(predicted: s
     assert score_tags([predicted.split()], [expected.split()])["f1"] == pytest.approx(f1)
 
 
+def test_a_stray_prediction_does_not_turn_spans_into_single_words() -> None:
+    reference = ["B-PER", "I-PER", "O", "B-LOC"]
+    for labels in (None, ["B-PER", "I-PER", "B-LOC", "O"]):
+        scores = score_tags([["B-PER", "O", "X", "O"]], [reference], labels)
+        assert (scores["precision"], scores["recall"]) == (0.0, 0.0)
+
+
+def test_all_labels_of_a_task_decide_whether_words_or_spans_are_scored() -> None:
+    reference, labels = ["B-PER", "I-PER", "O", "B-LOC", "O"], ["B-LOC", "B-PER", "I-PER", "O", "X"]
+    for last in ("O", "X"):
+        scores = compute_scores("tags", None, [["B-PER", "O", "O", "O", last]], [reference], labels=labels)
+        assert scores["recall"] == pytest.approx(1 / 3)
+
+
 def test_span_scores_as_a_module_and_of_nothing() -> None:
     tags = [["B-PER", "I-PER", "O"], ["O", "B-LOC", "O"]]
     scores = compute_scores("tags", None, tags, [tags[0], ["O", "B-PER", "O"]])

@@ -19,9 +19,10 @@ from finetuning_helpers import write_tokenizer as write_test_tokenizer
 from bertline.console import BertlineError
 from bertline.finetuning import prediction_files
 from bertline.finetuning.options import Options
-from bertline.finetuning.prediction import load_finetuned
+from bertline.finetuning.prediction import SETTINGS, load_finetuned
 from bertline.finetuning.prediction_files import predict_files, predictions
 from bertline.finetuning.train import finetune
+from bertline.settings.configuration import defaults_of
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -185,6 +186,32 @@ def test_a_model_of_transformers_gives_the_probabilities_of_transformers(finishe
         assert list(row["probabilities"].values()) == pytest.approx(probabilities.tolist(), abs=1e-6)
 
 
+def test_models_of_other_programs_answer_questions_with_the_settings_of_our_fine_tunings() -> None:
+    assert SETTINGS.items() <= defaults_of("squad").items()
+
+
+@pytest.mark.parametrize(("given", "limit"), [(None, 512), (int(1e30), 512), (400, 400)])
+def test_a_model_of_another_program_reads_texts_as_long_as_its_tokenizer_and_its_positions_allow(
+    finished: Path, tmp_path: Path, given: int | None, limit: int
+) -> None:
+    """Not as long as a window of SQuAD, 384 tokens."""
+    folder, tokenizer = tmp_path / "model", transformers.AutoTokenizer.from_pretrained(finished / "cola/huggingface")
+    torch.manual_seed(1)
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    theirs = transformers.BertForSequenceClassification(
+        transformers.BertConfig(vocab_size=len(tokenizer), initializer_range=0.5, **shape)
+    ).eval()
+    theirs.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text()) | {"model_max_length": given}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    text = " ".join((*NAMES, *PLACES)[index % 17] for index in range(600))
+    with torch.inference_mode():
+        expected = theirs(**tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")).logits.softmax(1)
+    ((row,),) = predictions(load_finetuned(folder), [{"texts": [text]}])
+    assert list(row["probabilities"].values()) == pytest.approx(expected[0].tolist(), abs=1e-6)
+
+
 # Bad input
 
 
@@ -192,11 +219,21 @@ def test_a_model_without_a_head_for_a_task_is_one_line(finished: Path, tmp_path:
     with pytest.raises(BertlineError, match=r"nowhere/config\.json does not exist; name the folder of a fine-tuned"):
         load_finetuned(tmp_path / "nowhere")
     config = json.loads((finished / "cola/huggingface/config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForPreTraining"]}))
-    with pytest.raises(
-        BertlineError, match="is a pretrained model, without the head of a task; name the folder of a fine"
-    ):
-        load_finetuned(tmp_path)
+    line = (
+        r"is a pretrained model: config\.json names none with the head of a task; name the folder of a fine-tuned one"
+    )
+    for pretrained in ({"architectures": ["BertForPreTraining"]}, {"architectures": ["BertModel"]}, {}):
+        without = {key: value for key, value in config.items() if key != "architectures"}
+        (tmp_path / "config.json").write_text(json.dumps(without | pretrained))
+        with pytest.raises(BertlineError, match=line):
+            load_finetuned(tmp_path)
+    # Of another network than the one that config.json describes.
+    for other in ("BertForMultipleChoice", "ModernBertForSequenceClassification"):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": [other]}))
+        with pytest.raises(
+            BertlineError, match=f"architecture is {other}, whose head cannot be read; allowed are Bert"
+        ):
+            load_finetuned(tmp_path)
 
 
 @pytest.mark.parametrize(

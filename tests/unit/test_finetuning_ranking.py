@@ -445,3 +445,26 @@ def test_passages_without_a_token_score_nothing(tmp_path: Path) -> None:
     candidates = read_candidates(tmp_path / "candidates", queries, collection.passages)
     pairs = join(queries, collection.passages, candidates, SETTINGS, tokenizer)
     assert bm25_scores(pairs, collection.document_frequency).tolist() == [0, 0]
+
+
+def test_queries_and_passages_that_are_cut_off_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = data_of(tmp_path, train="qrels")
+    caplog.set_level("INFO")
+    prepared(data, tmp_path, max_query_length=6, max_sequence_length=10)
+    told = "queries are longer than max_query_length 6 and {0} passages than the rest; their ends are cut off"
+    assert f"train: of 24 inputs, 24 {told.format(24)}" in caplog.messages
+    assert f"dev: of 96 inputs, 96 {told.format(96)}" in caplog.messages
+    caplog.clear()
+    prepared(data, tmp_path, max_query_length=20, max_sequence_length=64)
+    assert not any("cut off" in message for message in caplog.messages)
+
+
+def test_a_passage_that_is_judged_twice_is_not_trained_on_twice(tmp_path: Path) -> None:
+    data = data_of(tmp_path, train="qrels")
+    qrels = tmp_path / "twice.tsv"
+    lines = Path(data["train_qrels"]).read_text().splitlines(keepends=True)
+    qrels.write_text("".join([*lines, lines[0]]))
+    with pytest.raises(
+        BertlineError, match=r"twice\.tsv: line 13: passage p\d+ is judged twice for query q0; remove one"
+    ):
+        prepared({**data, "train_qrels": str(qrels)}, tmp_path)

@@ -35,6 +35,7 @@ from bertline.finetuning.squad_answers import (
     most_frequent_answer,
     n_best,
 )
+from bertline.finetuning.squad_task import prepare_squad
 from bertline.finetuning.squad_windows import (
     Answer,
     Question,
@@ -45,6 +46,7 @@ from bertline.finetuning.squad_windows import (
     read_squad,
 )
 from bertline.tasks.registry import TASKS
+from bertline.tasks.squad import SQUAD_TASKS
 
 Json = dict[str, Any]
 CONTEXT = "Ada Veli was born in Tarn in 1820. Ada Veli moved to Kord, a town of 300 people, and died in Kord in 1861."
@@ -166,7 +168,10 @@ def test_the_null_threshold_is_the_best_of_all_thresholds() -> None:
             return score_squad(answers, chosen, version_2=True)["f1"]
 
         best = max(f1(threshold) for threshold in np.arange(-6, 7))
-        assert f1(best_null_threshold(answers, predictions, differences)) == pytest.approx(best)
+        found = best_null_threshold(answers, predictions, differences)
+        assert f1(found) == pytest.approx(best)
+        lowest = min(differences.values()) - 1
+        assert found == next(level for level in sorted({lowest, *differences.values()}) if f1(level) > best - 1e-9)
 
 
 def test_the_official_dev_set_is_recognised_and_a_changed_one_of_its_size_is_not(
@@ -303,6 +308,36 @@ def test_a_misplaced_answer_is_counted_and_left_out_of_training(tmp_path: Path, 
     assert set(train.question) == {1}
     assert set(dev.question) == {0, 1}
     assert train.unusable == 1
+
+
+def test_the_first_answer_that_is_in_place_is_trained_on(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    def change(document: Json) -> None:
+        answers = document["data"][0]["paragraphs"][0]["qas"][0]["answers"]
+        answers.insert(0, {"text": "Veli", "answer_start": 3})
+
+    squad = read_squad(write(tmp_path / "squad.json", broken(change)), version_2=False)
+    assert squad.misplaced == []
+    windows = windows_of(squad, tokenizer, for_training=True)
+    assert (windows.unusable, set(windows.question)) == (0, {0, 1})
+    labelled = [window for window in np.flatnonzero(windows.question == 0) if windows.answer[window, 0]]
+    assert {text_of_answer(squad, windows, window) for window in labelled} == {"Tarn"}
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps(small_file()), encoding="utf-8-sig")
+    assert len(read_squad(path, version_2=False).questions) == 2
+
+
+def test_questions_that_are_cut_off_are_reported(
+    tmp_path: Path, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    path = write(tmp_path / "squad.json", small_file())
+    settings = {"max_sequence_length": 24, "doc_stride": 8, "max_query_length": 5, "max_answer_length": 4}
+    prepare_squad(SQUAD_TASKS["squad_v1"], dict.fromkeys(("train", "dev"), str(path)), settings, tokenizer)
+    told = "1 of 2 questions are longer than max_query_length 5; their end is cut off"
+    assert caplog.messages == [f"train: {told}", f"dev: {told}"]
 
 
 # Windows

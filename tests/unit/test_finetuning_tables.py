@@ -319,6 +319,50 @@ def test_words_do_not_replace_tags(tmp_path: Path, tokenizer: Path) -> None:
         prepare_task("table/names", data | {"dev": data["test"]}, SETTINGS, tokenizer, table)
 
 
+@pytest.mark.parametrize("content", ["We\nmet\n", "We O\nmet\n", "We\tO\nmet\t\n"])
+def test_a_file_to_predict_needs_its_words_only(tmp_path: Path, tokenizer: Path, content: str) -> None:
+    (tmp_path / "a.conll").write_text(CONLL)
+    (tmp_path / "new.conll").write_text(content)
+    for tag in (1, -1, 3):
+        assert read_conll(tmp_path / "new.conll", word=0, tag=tag, tagged=False).words == [["We", "met"]]
+    data = {name: str(tmp_path / "a.conll") for name in ("train", "dev")} | {"test": str(tmp_path / "new.conll")}
+    task = prepare_task("table/names", data, SETTINGS, tokenizer, {"kind": "tagging", "word": 0, "tag": -1})
+    assert task.predicted[1].evaluate(np.ones((4, 3), dtype=np.float32)).scores == {}
+    (tmp_path / "new.conll").write_text("We O\n\tO\n")
+    with pytest.raises(BertlineError, match=r"new\.conll: line 2: column 0 is empty"):
+        read_conll(tmp_path / "new.conll", word=0, tag=1, tagged=False)
+    with pytest.raises(BertlineError, match=r"new\.conll: line 1: 2 columns, words are in column 2; correct"):
+        read_conll(tmp_path / "new.conll", word=2, tag=0, tagged=False)
+
+
+def test_a_tagger_needs_another_tag_than_o(tmp_path: Path, tokenizer: Path) -> None:
+    (tmp_path / "a.conll").write_text("We O\nmet O\n")
+    data = dict.fromkeys(("train", "dev"), str(tmp_path / "a.conll"))
+    with pytest.raises(BertlineError, match=r"a\.conll: column -1 contains only the tag O; a task needs two or more"):
+        prepare_task("table/names", data, SETTINGS, tokenizer, {"kind": "tagging", "word": 0, "tag": -1})
+
+
+CONLL_U = (
+    "# sent_id = 1\n# text = We didn't.\n1\tWe\twe\tPRON\t_\t_\t2\tnsubj\t_\t_\n"
+    "2-3\tdidn't\t_\t_\t_\t_\t_\t_\t_\t_\n2\tdid\tdo\tAUX\t_\t_\t0\troot\t_\t_\n"
+    "2.1\tso\tso\tADV\t_\t_\t_\t_\t_\t_\n3\tn't\tnot\tPART\t_\t_\t2\tadvmod\t_\t_\n\n"
+)
+
+
+def test_of_conll_u_the_words_of_the_tree_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.conllu").write_text(CONLL_U)
+    read = read_conll(tmp_path / "a.conllu", word=1, tag=3)
+    assert read == TaggedFile([["We", "did", "n't"]], [["PRON", "AUX", "PART"]])
+    for content, line in ((CONLL_U, 1), (CONLL_U.split("\n", 2)[2], 2)):
+        (tmp_path / "a.conll").write_text(content)
+        with pytest.raises(
+            BertlineError, match=rf"a\.conll: line {line}: of CoNLL-U; let the file's name end in \.conllu"
+        ):
+            read_conll(tmp_path / "a.conll", word=1, tag=3)
+    (tmp_path / "a.conll").write_text("# O\n1-2 B-NUM\n")  # words
+    assert read_conll(tmp_path / "a.conll", word=0, tag=1).words == [["#", "1-2"]]
+
+
 def test_labels_are_on_the_first_piece_of_each_word(tmp_path: Path, tokenizer: Path) -> None:
     (tmp_path / "a.conll").write_text(CONLL)
     data = dict.fromkeys(("train", "dev"), str(tmp_path / "a.conll"))
@@ -340,6 +384,18 @@ def test_labels_are_on_the_first_piece_of_each_word(tmp_path: Path, tokenizer: P
     outputs[3] = [1, 0, 0]
     assert task.dev.evaluate(outputs).scores["f1"] == pytest.approx(50.0)
     assert task.baselines == {"majority": 0.0}
+
+
+def test_the_labels_of_a_tagger_decide_what_a_span_is_and_no_prediction_does(tmp_path: Path, tokenizer: Path) -> None:
+    (tmp_path / "train.conll").write_text("We B-PER\nmet I-PER\nin O\nTarnia X\n")
+    (tmp_path / "dev.conll").write_text("We B-PER\nmet I-PER\nin O\n")
+    data = {name: str(tmp_path / f"{name}.conll") for name in ("train", "dev")}
+    task = prepare_task("table/names", data, SETTINGS, tokenizer, {"kind": "tagging", "word": 0, "tag": -1})
+    for last in ("O", "X"):
+        outputs = np.zeros((5, len(task.labels)), dtype=np.float32)
+        for place, tag in enumerate(("B-PER", "O", last), start=1):
+            outputs[place, task.labels.index(tag)] = 1
+        assert task.dev.evaluate(outputs).scores["recall"] == pytest.approx(50.0)
 
 
 def test_a_tag_outside_the_list_is_named(tmp_path: Path, tokenizer: Path) -> None:
@@ -439,3 +495,25 @@ def test_a_table_of_as_many_columns_is_not_taken_for_one_without_a_header(tmp_pa
     (tmp_path / "own.tsv").write_text("id\tauthor\tyear\ttext\n1\tA\t1999\tThe water is cold.\n")
     with pytest.raises(BertlineError, match="no column 'sentence', it has id, author, year, text"):
         list(read_texts(tmp_path / "own.tsv", ("sentence",), cola))
+
+
+def test_white_space_around_a_label_makes_no_other_class(tmp_path: Path, tokenizer: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("text,label\na,pos\nb, neg\nc,pos \nd,neg\n")
+    assert read_labels(path, "label") == ("neg", "pos")
+    task = TextTask(title="", texts=("text",), label="label", labels=("neg", "pos"))
+    assert read_examples(path, task).targets.tolist() == [1, 0, 1, 0]
+    assert text_task_of({"kind": "classification", "texts": ["text"], "label": "label", "labels": ["neg ", "pos"]}, "")
+    (tmp_path / "t.conll").write_text("We\tB-X\nmet\tB-X \n")
+    assert read_conll(tmp_path / "t.conll", word=0, tag=1).tags == [["B-X", "B-X"]]
+
+
+def test_an_empty_line_of_a_csv_with_one_column_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("text\nfoo\n\nbar\n")
+    with pytest.raises(BertlineError, match=r't\.csv: line 3 is empty; remove it, or write "" for an empty text'):
+        list(read_texts(path, ["text"]))
+    path.write_text('text\nfoo\n""\nbar\n')
+    assert list(read_texts(path, ["text"])) == [("foo",), ("",), ("bar",)]
+    path.write_text("text,label\nfoo,a\n\n")  # no row of two columns
+    assert list(read_texts(path, ["text"])) == [("foo",)]

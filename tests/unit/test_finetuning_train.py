@@ -553,7 +553,7 @@ def test_answers_that_are_not_in_their_context_are_reported(
     prepared = prepare_task("squad_v1", recipe["data"], recipe["settings"], tokenizer)
     assert (prepared.examples["train"], prepared.examples["dev"]) == (31, 32)
     assert [line.split(": ", 1)[1] for line in caplog.messages] == [
-        "questions with an answer that is not at its offset: 1, the first is '0-was born'; " + rest
+        "questions without an answer that is at its offset: 1, the first is '0-was born'; " + rest
         for rest in ("training leaves them out", "they are scored by the answer's text")
     ]
 
@@ -603,6 +603,15 @@ def test_an_update_that_diverges_at_the_end_is_one_line_and_leaves_no_result(
     with pytest.raises(BertlineError, match="the outputs of the network are not finite"):
         finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"checkpoints"}
+
+
+def test_a_warm_up_longer_than_the_fine_tuning_is_refused_before_its_first_step(
+    tmp_path: Path, tokenizer: Path
+) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), warmup=17)
+    with pytest.raises(BertlineError, match=r"^warmup: given 17, .* at most the fine-tuning's steps, 16; .* reached$"):
+        finetune(recipe, tokenizer, tmp_path / "out")
+    assert not list(tmp_path.glob("out/**/*.jsonl"))
 
 
 def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, tokenizer: Path) -> None:

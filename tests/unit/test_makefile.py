@@ -184,6 +184,17 @@ def test_the_file_that_make_mine_writes_is_planned_whatever_its_name(checkout: P
     assert made[1][-1] == "mine.yaml"
 
 
+@pytest.mark.parametrize("is_active", [True, False])
+def test_the_command_that_make_mine_proposes_works_in_this_terminal(checkout: Path, is_active: bool) -> None:
+    (checkout / "mine.yaml").write_text("# Run it:\n#     snakemake --configfile=mine.yaml\n")
+    path = f"{checkout}/.venv/bin:{os.environ['PATH']}" if is_active else os.environ["PATH"]
+    command = ["make", "mine", "TEXT=a"]
+    done = subprocess.run(command, cwd=checkout, env={"PATH": path}, capture_output=True, text=True, check=True)
+    activation = [] if is_active else ["  source .venv/bin/activate"]
+    expected = ["Run it:", *activation, "  snakemake --configfile=mine.yaml"]
+    assert done.stdout.splitlines()[-len(expected) :] == expected
+
+
 def test_every_variable_is_tested() -> None:
     text = (ROOT / "Makefile").read_text()
     data = re.search(r"^DATA := (.*?[^\\])\n", text, re.MULTILINE | re.DOTALL)[1].replace("\\\n", " ").split()

@@ -266,7 +266,7 @@ MODERN = {key: value for key, value in CONFIG.items() if key not in ("type_vocab
         (
             lambda: transformers.BertForMultipleChoice(transformers.BertConfig(**CONFIG)),
             {},
-            "its architecture is BertForMultipleChoice, whose head cannot be converted; allowed are BertForSequence",
+            "its architecture is BertForMultipleChoice, whose head cannot be read; allowed are BertForSequence",
         ),
         (
             lambda: transformers.BertForPreTraining(transformers.BertConfig(**CONFIG)),

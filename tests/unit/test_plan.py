@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from fault_counts import TIMES, drawing
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_corpus_damage import mutate
 
@@ -29,7 +29,7 @@ from bertline.modeling.architectures import ARCHITECTURES, config_from_dict
 from bertline.planning.changes import changes
 from bertline.planning.models import PUBLISHED
 from bertline.planning.names import write_links
-from bertline.planning.patterns import find_files
+from bertline.planning.patterns import find_files, fixed_part
 from bertline.planning.plan import Plan, record, report_fingerprint
 from bertline.planning.plan_file import plan_file, plan_of_job, write_plan_file
 from bertline.planning.recipes import digest_of_record
@@ -193,6 +193,8 @@ def test_english_stop_words_are_not_looked_for_in_other_languages(identified: di
     ):
         plan_of(changed(**{f"corpora__{name}": filtered}))
     plan_of(changed(**{f"corpora__{name}": {**filtered, "stop_words": ["i", "ir"]}}))
+    with pytest.raises(BertlineError, match=rf"configuration: corpora\.{name}\.stop_words: given 'i ir', which is"):
+        plan_of(changed(**{f"corpora__{name}": {**filtered, "stop_words": ["i ir"]}}))
 
 
 def test_changing_back_gives_the_old_fingerprints() -> None:
@@ -267,6 +269,24 @@ def test_fine_tuning_on_longer_text_than_the_network_reads_is_refused() -> None:
         plan_of(changed(runs__first__finetune={"squad_v1": {"max_sequence_length": 1024}}))
     with pytest.raises(BertlineError, match=r"finetune\.squad_v1\.max_query_length: given 64, which leaves no room"):
         plan_of(changed(runs__first__finetune={"squad_v1": {"max_sequence_length": 64}}))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_sequence_length": 128},
+        {"doc_stride": 317},
+        {"max_sequence_length": 64, "max_query_length": 16, "doc_stride": 45},
+    ],
+)
+def test_windows_of_a_context_that_would_not_overlap_are_one_line(settings: dict) -> None:
+    stride = settings.get("doc_stride", 128)
+    with pytest.raises(
+        BertlineError,
+        match=rf"^configuration: runs\.first\.finetune\.squad_v1\.doc_stride: given {stride}, but .* one below",
+    ):
+        plan_of(changed(runs__first__finetune={"squad_v1": settings}))
+    assert plan_of(changed(runs__first__finetune={"squad_v1": {**settings, "doc_stride": 44}})).finetunings
 
 
 def test_a_second_run_shares_its_common_parts() -> None:
@@ -696,6 +716,7 @@ WILDCARDS = st.sampled_from(
 
 
 @settings(deadline=None, max_examples=150)
+@example(files=[], link=("b.txt", "s"), pattern=["b.txt", "*"])
 @given(
     files=st.lists(st.lists(NAMES, min_size=1, max_size=4), max_size=8),
     link=st.tuples(NAMES, st.sampled_from(["s", "o", "s/a"])),
@@ -716,7 +737,7 @@ def test_patterns_mean_what_they_mean_for_glob(
     expected = {
         str(path)
         for path in map(Path, glob.glob(given, recursive=True))
-        if path.is_file() and not leads_back(path.parent, folder / "s")
+        if path.is_file() and not leads_back(path.parent, fixed_part(given))  # a link that is named is followed
         # A file is no folder, although glob finds "file/**".
         if pattern[-1] != "**" or len(pattern) == 1 or not path.match("/".join(pattern[:-1]))
     }
@@ -843,6 +864,18 @@ def test_masking_is_not_a_setting_for_a_dataset_that_is_masked_already(tmp_path:
         "configuration: runs.theirs.phases.phase1.masking: given {'max_predictions': 20}, but the dataset's samples "
         "were masked before and keep their masks; leave it out"
     )
+
+
+@pytest.mark.parametrize("change", [{}, {"short_sequence_probability": 0.1}, {"pair_objective": "next_sentence"}])
+def test_passes_that_would_all_make_the_same_samples_are_one_line(change: dict[str, Any]) -> None:
+    """Without pairs, only the samples that are shorter by chance differ between passes."""
+    settings = {"passes": 3, "pair_objective": "none", "short_sequence_probability": 0, **change}
+    config = changed(datasets__both={**CONFIG["datasets"]["both"], **settings})
+    if change:
+        plan_of(config)
+        return
+    with pytest.raises(BertlineError, match=r"datasets\.both\.passes: given 3, but .* make the same samples; leave it"):
+        plan_of(config)
 
 
 def corpora_of(**books: object) -> dict[str, dict]:
@@ -1034,7 +1067,9 @@ THREE_TASKS = {"squad_v1": {"seeds": 2}, "glue": {"rte": {}, "cola": {}}, "table
 def test_a_task_without_a_file_is_left_out_with_one_line_and_the_others_are_not(
     gone: str, task: str, line: str
 ) -> None:
-    make_files("train.conll", "dev.conll", *(f"glue/{task}/{name}.tsv" for task in ("RTE", "CoLA") for name in SPLITS))
+    make_files(*(f"glue/{task}/{name}.tsv" for task in ("RTE", "CoLA") for name in SPLITS))
+    for name in ("train", "dev"):
+        Path(f"{name}.conll").write_text("We O\n")
     whole = plan_of(with_tasks(DATA_OF_THREE, THREE_TASKS))
     assert not whole.skipped
     Path(gone).unlink()
@@ -1134,6 +1169,54 @@ def test_a_custom_table_is_identified_by_its_description_and_its_content() -> No
     before = planned(table).keys()
     Path("a/dev.csv").write_text("t,u,l\nthree,four,x\n")
     assert planned(table).keys() != before
+
+
+TEXTS = {"kind": "classification", "train": "a", "dev": "b", "texts": ["t"], "label": "l"}
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ({**TEXTS, "metrics": ["pearson"]}, "metrics: given 'pearson', allowed for classification are accuracy, f1"),
+        (
+            {**TEXTS, "kind": "regression", "metrics": ["accuracy"]},
+            "metrics: given 'accuracy', allowed for regression are pearson, spearman",
+        ),
+        ({**TEXTS, "kind": "regression", "labels": ["x", "y"]}, "labels: given x, y, but kind regression has numbers"),
+        ({**TEXTS, "texts": ["t", "t"]}, "texts: given 't' twice"),
+        ({**TEXTS, "texts": ["t", "l"]}, "label: given 'l', which is also one of texts"),
+        ({"kind": "tagging", "train": "a", "dev": "b", "tag": 0}, "tag: given 0, which is also the column of the word"),
+    ],
+)
+def test_a_table_that_contradicts_itself_is_one_line_when_planned(table: dict, line: str) -> None:
+    with pytest.raises(BertlineError) as caught:
+        plan_of(with_tasks({"tables": {"mine": table}}, {"tables": {"mine": {}}}))
+    assert str(caught.value).startswith(f"configuration: evaluation.tables.mine.{line}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dev", "columns", "line"),
+    [
+        ("We O\n", {"tag": 7}, "a/train.conll: line 1: 2 columns, words are in column 0 and tags in 7"),
+        ("We O\n", {"tag": -2}, "a/train.conll: line 1: 2 columns, words are in column 0 and tags in -2"),
+        ("We\n", {}, "a/dev.conll: line 1: 1 columns, words are in column 0 and tags in -1"),
+        ("\n", {}, "a/dev.conll contains no sentence"),
+    ],
+)
+def test_a_tagger_without_a_column_is_left_out_before_anything_is_trained(dev: str, columns: dict, line: str) -> None:
+    make_files("a/train.conll", "a/dev.conll", "a/test.conll")
+    Path("a/train.conll").write_text("We O\n\nmet\n")
+    Path("a/dev.conll").write_text(dev)
+    Path("a/test.conll").write_text("We\n")
+    files = {name: f"a/{name}.conll" for name in ("train", "dev", "test")}
+    table = {"kind": "tagging", **files, **columns}
+    plan = plan_of(with_tasks({"tables": {"mine": table}}, {"tables": {"mine": {"predict_test": True}}}))
+    (told,) = plan.skipped.values()
+    assert told.startswith(f"runs.first.finetune.tables.mine is left out: {line}")
+    Path("a/dev.conll").write_text("We O\n")
+    table = {"kind": "tagging", **files}
+    assert plan_of(with_tasks({"tables": {"mine": table}}, {"tables": {"mine": {"predict_test": True}}})).finetunings
 
 
 def test_equal_labels_are_one_line_when_planned() -> None:
@@ -1276,6 +1359,23 @@ def test_a_url_whose_last_part_is_not_a_file_name_is_one_line(url: str) -> None:
         ),
         ({"learning_rate_scaling": "sqrt"}, "runs.first.finetune.squad_v1.base_batch_size: missing"),
         ({"base_batch_size": 8}, "runs.first.finetune.squad_v1.base_batch_size: given 8, but learning_rate_scaling"),
+        (
+            {"learning_rate": 1e-3, "grid": {"learning_rate": [1e-5]}, "random_weights": [1e-4]},
+            "runs.first.finetune.squad_v1.learning_rate: given 0.001, but grid.learning_rate replaces it; leave",
+        ),
+        (
+            {"batch_size": 8, "grid": {"batch_size": [16]}},
+            "runs.first.finetune.squad_v1.batch_size: given 8, but grid.batch_size replaces it; leave one out",
+        ),
+        (
+            {"grid": {"learning_rate": [1e-5, 1.0000001e-5]}},
+            "runs.first.finetune.squad_v1.grid.learning_rate: given 1e-05 and 1.0000001e-05, whose results would both "
+            "be named 1e-05",
+        ),
+        (
+            {"random_weights": [1e-4, 1.0000001e-4]},
+            "runs.first.finetune.squad_v1.random_weights: given 0.0001 and 0.00010000001, whose results would both be",
+        ),
     ],
 )
 def test_a_setting_of_a_fine_tuning_without_effect_is_one_line(settings: dict, message: str) -> None:
@@ -1283,6 +1383,23 @@ def test_a_setting_of_a_fine_tuning_without_effect_is_one_line(settings: dict, m
     with pytest.raises(BertlineError) as caught:
         plan_of(with_tasks(evaluation, {"squad_v1": settings}))
     assert message in str(caught.value)
+
+
+def test_what_random_weights_use_next_to_a_grid_is_accepted() -> None:
+    settings = {"batch_size": 8, "grid": {"batch_size": [16]}, "random_weights": [1e-4]}
+    plan = plan_of(with_tasks(CONFIG["evaluation"], {"squad_v1": settings}))
+    assert sorted(entry["settings"]["batch_size"] for entry in plan.finetunings.values()) == [8, 16]
+
+
+@pytest.mark.parametrize("train", [{"queries": "q", "triples": "t"}, {"tfrecords": "t"}])
+def test_negatives_are_refused_where_none_are_drawn(train: dict) -> None:
+    dev = {"queries": "q", "candidates": "c", "qrels": "r"}
+    evaluation = {"ranking": {"m": {"collection": "c", "train": train, "dev": dev}}}
+    with pytest.raises(
+        BertlineError,
+        match=r"^configuration: runs\.first\.finetune\.ranking\.m\.negatives: given 20, but .*train\.qrels",
+    ):
+        plan_of(with_tasks(evaluation, {"ranking": {"m": {"negatives": 20}}}))
 
 
 def test_settings_of_the_defaults_change_no_fingerprint() -> None:

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_plan import PHASE, changed, inputs, plan_of
 
+from bertline.files import write_json
 from bertline.fingerprint import fingerprint
 from bertline.planning.plan import Plan
+from bertline.planning.rankings import add_collection
 
 assert inputs  # the fixture
 
@@ -83,6 +85,31 @@ def test_a_phase_does_not_depend_on_how_a_setting_is_written(one: dict, other: d
     assert keys_of(with_one) == keys_of(with_other)
     weights = [phase["settings"]["corpus_weights"] for plan in (with_one, with_other) for phase in plan.phases.values()]
     assert weights[0] == weights[1]
+
+
+def test_phases_and_random_starts_do_not_depend_on_other_sequence_lengths() -> None:
+    one, other = plan_of(changed(sequence_lengths=[128, 512])), plan_of(changed(sequence_lengths=[64, 128, 512]))
+    assert not one.datasets.keys() & other.datasets.keys()
+    assert keys_of(one)[2:] == keys_of(other)[2:]
+    (dataset,) = other.datasets
+    assert {phase["dataset"] for phase in other.phases.values()} == {dataset}
+
+
+def test_a_finished_dataset_trains_the_same_phases_as_its_configuration_with_another_length() -> None:
+    plan = plan_of(changed())
+    ((key, entry),) = plan.datasets.items()
+    card = {"fingerprint": key, "fingerprint_without_lengths": entry["fingerprint_without_lengths"]}
+    corpora = [{"name": name} for name in ("wikipedia", "books")]
+    write_json("finished/dataset.json", card | {"sequence_lengths": {"128": {}, "512": {}}, "corpora": corpora})
+    given = changed(sequence_lengths=[128], datasets={"both": {"path": "finished"}})
+    assert keys_of(plan_of(given))[2:] == keys_of(plan)[2:]
+
+
+def test_a_tokenized_collection_does_not_depend_on_the_sequence_lengths() -> None:
+    content = {"source": "passages.tsv", "content": "0" * 16, "tfrecords": False, "tokenizer": None}
+    plans = [plan_of(changed(sequence_lengths=lengths)) for lengths in ([128, 512], [64, 128, 512])]
+    folders = {add_collection(plan, **content, dataset=next(iter(plan.datasets))) for plan in plans}
+    assert len(folders) == 1
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53), st.text())

@@ -86,7 +86,7 @@ def test_a_choice_that_may_delete_a_model_waits_for_the_predictions_with_it() ->
 def test_a_fingerprint_follows_the_model_the_inputs_and_the_options_and_no_place() -> None:
     first = entry_of(plan_of())["fingerprint"]
     assert entry_of(plan_of(output="elsewhere/x.jsonl"))["fingerprint"] == first
-    others = [{"n_best": 2}, {"model": "theirs"}, {"output": "x.tsv"}, {"keep": "all"}, {"columns": ["a"]}]
+    others = [{"precision": "bf16"}, {"model": "theirs"}, {"output": "x.tsv"}, {"keep": "all"}, {"columns": ["a"]}]
     assert first not in {entry_of(plan_of(**other))["fingerprint"] for other in others}
     Path("theirs").rename("moved")
     Path("theirs").mkdir()
@@ -123,6 +123,13 @@ def test_absent_inputs_block_nothing_else() -> None:
     assert "results/predictions/new.jsonl" in targets.everything(plan_of())
 
 
+def test_options_that_a_model_or_an_input_may_use_are_accepted() -> None:
+    Path("new.conll").write_text("a\n")
+    Path("new.csv").write_text("w\na\n")
+    assert plan_of(model="theirs", n_best=3, null_threshold=1.0).predictions
+    assert plan_of(columns=["w"], inputs=["new.conll", "new.csv"]).predictions
+
+
 @pytest.mark.parametrize("model", ["table/t", "table/t/model", "table/t/seed2"])
 def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: str) -> None:
     Path("t.csv").unlink()
@@ -140,7 +147,23 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
             "predict.new.model: given results/runs/theirs/t, allowed are results/runs/",
         ),
         ({"model": "results/runs/theirs/export"}, "predict.new.model: given results/runs/theirs/export, allowed are"),
-        ({"keep": "none"}, "predict.new.model: given results/runs/theirs/table/t, allowed are none yet, one of their"),
+        (
+            {"keep": "none"},
+            "predict.new.model: given results/runs/theirs/table/t, but runs.theirs.finetune.tables.t.keep is none",
+        ),
+        ({"n_best": 3}, "predict.new.n_best: given 3, but the model answers no questions; leave it out"),
+        (
+            {"null_threshold": 1.5, "model": "results/runs/theirs/table/t/seed2"},
+            "predict.new.null_threshold: given 1.5, but the model answers no questions; leave it out",
+        ),
+        (
+            {"columns": ["w"], "inputs": ["new.conll"]},
+            "predict.new.columns: given w, but .conll files have no named columns; leave it out",
+        ),
+        (
+            {"kind": "features", "columns": ["a", "b"]},
+            "features.new.columns: given a, b, but .txt files have no named columns; leave it out",
+        ),
         ({"output": "results/runs/x.jsonl"}, "predict.new.output: results/runs/x.jsonl is a path of another result"),
         ({"output": "./results/runs/x.jsonl"}, "predict.new.output: results/runs/x.jsonl is a path of another result"),
         ({"output": "a/../results/x.jsonl"}, "predict.new.output: results/x.jsonl is a path of another result"),
@@ -162,6 +185,7 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
     ],
 )
 def test_an_impossible_prediction_is_one_line(entry: dict[str, Any], message: str) -> None:
+    Path("new.conll").write_text("a\n")
     with pytest.raises(BertlineError) as caught:
         plan_of(**entry)
     assert str(caught.value).startswith(f"configuration: {message}")

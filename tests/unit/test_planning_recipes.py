@@ -20,7 +20,8 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     monkeypatch.chdir(tmp_path)
     plan = Plan({"experiment": "e", "sequence_lengths": [128]}, {"$defs": {"files": {}}}, Path("models"))
     plan.corpora["books-1"] = {"name": "books", "settings": {"source": "files", "licence": "none"}}
-    plan.datasets[DATASET] = {"name": "small", "settings": {"shards": 2}, "corpora": ["books-1"]}
+    entry = {"name": "small", "settings": {"shards": 2}, "corpora": ["books-1"]}
+    plan.datasets[DATASET] = {**entry, "fingerprint_without_lengths": "e" * 16}
     plan.phases[PHASE] = {"fingerprint": PHASE, "settings": {"steps": 1}}
     settings = {"learning_rate": 1e-5}
     plan.finetunings[FINETUNING] = {"task": "cola", "seed": 1, "start": "pretrained", "settings": settings}

@@ -16,13 +16,14 @@ from user_texts import ROOT, text_of, write_texts
 from bertline.console import BertlineError
 from bertline.planning.resolve import make_plan
 from bertline.proposal import machine as machines
-from bertline.proposal.configuration_file import configuration, duration
+from bertline.proposal.configuration_file import configuration, duration, network_of
 from bertline.proposal.corpora import Corpus
 from bertline.proposal.machine import Machine, this_machine
 from bertline.proposal.new_configuration import make_configuration
 from bertline.proposal.sizes import (
     BYTES_PER_WEIGHT,
     EPOCHS,
+    MASKED,
     NETWORKS,
     REFERENCE,
     Amount,
@@ -36,6 +37,7 @@ from bertline.proposal.sizes import (
 )
 from bertline.proposal.text import OwnText
 from bertline.settings.configuration import read_yaml
+from bertline.training.flops import flops_of_a_sample
 
 LAPTOP = Machine(cores=2, memory=16_000_000_000, disk=10**14)
 SERVER = Machine(cores=16, memory=128_000_000_000, disk=10**14, gpus=("H100",), gpu_memory=80_000_000_000)
@@ -149,6 +151,12 @@ def test_a_quarter_of_an_hour_of_two_cores_is_for_a_tiny_network_and_a_day_of_a_
     assert large.vocab_size == 30522
     assert [phase.sequence_length for phase in large.phases] == [128, 512]
     assert large.compiled
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+def test_the_operations_of_a_network_are_those_that_training_counts(network: Network) -> None:
+    counted = flops_of_a_sample({**network_of(network), "vocab_size": 8000}, length=128, masked=MASKED * 128)
+    assert network.flops_per_token(8000, 128) == counted / 128
 
 
 def test_of_the_networks_only_the_chosen_one_is_timed_also_with_a_table() -> None:

@@ -40,10 +40,12 @@ DIGESTS = {
     ("extraction", 1): "0f66a12f3b20d6d3",
     ("extraction", 2): "0f66a12f3b20d6d3",
     ("extraction", 3): "797a5e96ccdfcfd1",
+    ("extraction", 4): "797a5e96ccdfcfd1",  # other for some templates, words between underscores, links to Wikivoyage
     ("documents", 1): "b32cef5cb7c4791e",
     ("documents", 2): "b32cef5cb7c4791e",
     ("documents", 3): "b32cef5cb7c4791e",
     ("documents", 4): "b32cef5cb7c4791e",  # other for scripts without spaces, and for a paragraph a line
+    ("documents", 5): "b32cef5cb7c4791e",  # other for stop words with capitals
     ("gopher_repetition", 1): "6c2d181e8ecd6dd2",
     ("signatures", 1): "f57d50479d4f942f",
     ("signatures", 2): "f57d50479d4f942f",
@@ -55,6 +57,7 @@ DIGESTS = {
     ("sentences", 2): "f2cd59fd7fcb2f8b",
     ("sentences", 3): "f2cd59fd7fcb2f8b",
     ("sentences", 4): "f2cd59fd7fcb2f8b",  # other for Korean
+    ("sentences", 5): "f2cd59fd7fcb2f8b",  # other for repeated marks of other scripts
     ("shards", 1): "bf9fa8f1551e3df5",
     ("shards", 2): "f16ad969b0e5686d",
     ("shards", 3): "fcc06d78103c55b5",  # the same shards, and a plan with checksums
@@ -77,6 +80,7 @@ COURSES = {
     ("finetuning", 8): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # other scores of tags without prefixes
     ("finetuning", 9): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # other answers with marks, and scores of BMES
     ("finetuning", 10): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # exports with the task's length
+    ("finetuning", 11): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # other scores of tags, answers and classes
 }
 
 MASKED = ("masked_lm_positions", "masked_lm_ids")

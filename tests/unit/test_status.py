@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from bertline.console import BertlineError
 from bertline.planning.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
+from bertline.planning.inputs import made
 from bertline.planning.plan import Plan
 from bertline.planning.progress import overview, phase_statuses, steps_per_second
 from bertline.planning.pruning import not_asked_for, prunable
+from bertline.planning.requested import files_of_names
 from bertline.results.journal import JournalPoint
 from bertline.results.paths import FINETUNING_OUTPUTS, PHASE_OUTPUTS, RECIPE
 from bertline.results.records import read_record
@@ -132,6 +135,19 @@ def test_only_what_a_finished_result_does_not_need_is_prunable(plan: Plan) -> No
     assert [entry.path.name for entry in prunable(plan)] == ["00000.txt.zst", "step-00000010"]
 
 
+def test_nothing_of_a_phase_is_prunable_while_a_trainer_holds_its_lock(plan: Plan) -> None:
+    """It may be a finished phase that is trained again."""
+    for step in (10, 20):
+        write(PHASE / f"checkpoints/step-{step:08d}/model.safetensors", "x")
+    write(PHASE / "checkpoints/durable.json", '{"step": 20}')
+    write(PHASE / "checkpoints/profile/trace.json", "{}")
+    finish(PHASE)
+    lock = write(PHASE / "checkpoints/lock.json", "{}")
+    assert prunable(plan) == []
+    lock.unlink()
+    assert [entry.path.name for entry in prunable(plan)] == ["step-00000010", "profile"]
+
+
 def test_what_another_configuration_may_need_is_not_prunable(plan: Plan) -> None:
     """Checkpoints from which it starts, and models among which it still has to choose."""
     plan.predictions["new.jsonl"] = {"model": {"finetuning": "predicted"}}
@@ -167,10 +183,22 @@ def test_remains_of_killed_jobs_are_prunable_once_no_job_can_be_writing_them(pla
     assert {entry.path: entry.size for entry in prunable(plan)} == dict.fromkeys(remains, 4)
 
 
-def test_results_of_other_configurations_are_distinguished(plan: Plan) -> None:
+NAMED_BY_FINGERPRINT = ("corpora", "evaluation", "datasets", "phases", "finetunings", "kept", "collections")
+
+
+@pytest.mark.parametrize("kind", NAMED_BY_FINGERPRINT)
+def test_results_of_other_configurations_are_distinguished(plan: Plan, kind: str) -> None:
     finish(PHASE)
-    finish(Path("results/phases/other"))
-    assert [entry.path for entry in not_asked_for(plan)] == [Path("results/phases/other")]
+    other = Path("results", kind, "1" * 16)
+    finish(other)
+    assert [entry.path for entry in not_asked_for(plan)] == [other]
+    plan.runs.clear()  # their names need further keys
+    # A rule could make it, but of a fingerprint that is not in the plan.
+    with pytest.raises(BertlineError, match=f"{other}/{RECIPE}: there is no target of this name"):
+        files_of_names(plan, [f"{other}/{RECIPE}"], rules=(), makes=lambda file: True)
+    assert files_of_names(plan, [f"{PHASE}/{RECIPE}"], rules=(), makes=lambda file: True) == [f"{PHASE}/{RECIPE}"]
+    inputs_of_rules = made(plan, [f"{other}/{RECIPE}", f"{PHASE}/{RECIPE}", "results/recipes/any.json"])
+    assert inputs_of_rules == [f"{PHASE}/{RECIPE}", "results/recipes/any.json"]
 
 
 MODEL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}

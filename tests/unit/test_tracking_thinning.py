@@ -57,6 +57,12 @@ def test_a_long_journal_is_thinned_evenly_and_keeps_evaluations_and_both_ends() 
     assert (STEPS // 2 + 1, "train/late") in found
 
 
+def test_the_last_step_is_chosen_also_within_an_interval() -> None:
+    steps = 45_000  # the last interval of 23 steps begins at 44,988
+    found = chosen(phase([line(step) for step in range(1, steps + 1)], steps=steps))
+    assert [step for step, key in found if key == "train/loss"][-2:] == [44_988, steps]
+
+
 @pytest.mark.parametrize("length", [0, 1, 2, 25, 26, 69, 70, 1000, 24_999, 25_003, 49_999, 50_000])
 def test_what_was_chosen_stays_chosen_while_the_journal_grows(length: int) -> None:
     before = chosen(phase(WHOLE.journal[:length]))

@@ -55,6 +55,8 @@ def test_a_ramps_steps_are_a_share_below_one_and_steps_from_one_on():
     share, steps = (recipe(steps=30, batch_size_warmup={"from": 4, "steps": given})["settings"] for given in (0.2, 6))
     assert batch_size_warmup_of(share) == batch_size_warmup_of(steps) == BatchSizeWarmup(4, 16, 6)
     assert batch_size_warmup_of(recipe(batch_size_warmup={"from": 4, "steps": 0.01})["settings"]).steps == 1
+    # 6.3 steps of 30.
+    assert batch_size_warmup_of(recipe(steps=30, batch_size_warmup={"from": 4, "steps": 0.21})["settings"]).steps == 7
 
 
 def test_without_a_ramp_every_batch_is_full():

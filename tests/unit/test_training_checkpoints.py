@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import stat
 import threading
 from collections import Counter
 from pathlib import Path
@@ -234,6 +236,20 @@ def test_a_kill_while_a_checkpoint_replaces_another_of_its_step_loses_neither(tm
     assert find_checkpoint(tmp_path, "mine")[1]["step"] == 3
     save(tmp_path, 3)
     assert names(tmp_path) == ["durable.json", "step-00000003"]
+
+
+def test_a_checkpoint_and_its_files_are_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    synced = {}
+
+    def fsync(descriptor):
+        if not (tmp_path / "step-00000003").exists():
+            is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+            synced[os.fstat(descriptor).st_ino] = sorted(os.listdir(descriptor)) if is_folder else []
+
+    monkeypatch.setattr("os.fsync", fsync)
+    path = save(tmp_path, 3)
+    assert synced[path.stat().st_ino] == names(path) == ["model.safetensors", "optimizer.safetensors", "state.json"]
+    assert all(file.stat().st_ino in synced for file in path.iterdir())
 
 
 def test_half_written_files_of_killed_trainers_do_not_remain(tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import bertline
+from bertline.console import BertlineError
 from bertline.training.journal import Journal, log_point
 
 SOURCE = Path(bertline.__file__).parent
@@ -40,6 +41,13 @@ def test_a_torn_line_is_cut_off(tmp_path):
     path.write_text('{"metrics": {}, "step": 0, "timestamp": 1}\n{"step": 1')
     Journal(path, last_step=100).close()
     assert points(path) == [(0, {})]
+
+
+def test_a_damaged_line_before_others_is_named(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"metrics": {}, "step": 0}\nbad\nbad\n{"metrics": {}, "step": 1}\n')
+    with pytest.raises(BertlineError, match=r"line 2 is damaged, .*: points of step 1 follow it"):
+        Journal(path, last_step=100)
 
 
 def test_timestamps_are_unix_milliseconds_and_values_are_numbers(tmp_path):

@@ -7,6 +7,7 @@ import os
 import statistics
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from synthetic_dataset import recipe, write_dataset
 from training_processes import CONTEXT, Trainer, free_port, set_environment
 
 from bertline.console import BertlineError
-from bertline.training.data.load_balancing import parse_rank_weights
+from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 MODEL = {
@@ -137,6 +138,25 @@ def test_a_resumed_phase_keeps_its_rank_weights_by_default(tmp_path):
     assert "rank_weights was [3.0, 1.0] and is" in text
     assert "no longer the same bits" in text
     assert "and is [1.0, 3.0]" in go_on("1,3")
+
+
+def test_weights_are_speeds_without_the_first_pass_rounded_and_at_least_a_fiftieth(monkeypatch):
+    """Of three passes of 100 tokens and a second each; the first one, which compiles, takes a minute."""
+    clock, seconds = SimpleNamespace(now=1000.0), iter([60.0, 60.0, 1.0, 1.0, 1.0])
+    fake_time = SimpleNamespace(monotonic=lambda: clock.now)
+    monkeypatch.setattr("bertline.training.data.load_balancing.time", fake_time)
+
+    def compute():
+        clock.now += next(seconds)
+        return 100
+
+    def gather(values):
+        assert values == [100.0]  # tokens per second of this rank
+        return torch.tensor([values, [37.3], [0.1], [0.0]])
+
+    group = SimpleNamespace(device=torch.device("cpu"), barrier=lambda: None, gather=gather)
+    assert measure_rank_weights(compute, group) == [1.0, 0.38, 0.02, 0.02]
+    assert next(seconds, None) is None
 
 
 @pytest.mark.parametrize("given", ["fast,slow", "", "1,-1", "0,0", "1,nan", "1,inf"])

@@ -97,5 +97,5 @@ def test_a_rank_without_a_part_of_the_batches_reports_no_padding(clock: Clock, m
     counted.add(step(2.0)._replace(tokens=(0, 0)))
     assert "train/padding_share" not in counted.read()
     clock.now += 2
-    counted.add(step(2.0)._replace(tokens=(TOKENS, 2 * TOKENS)))
-    assert counted.read()["train/padding_share"] == pytest.approx(0.5)
+    counted.add(step(2.0)._replace(tokens=(TOKENS, 4 * TOKENS)))
+    assert counted.read()["train/padding_share"] == pytest.approx(0.75)

@@ -282,6 +282,18 @@ def test_a_compiled_step_is_that_of_the_eager_one(variant):
         torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-7)
 
 
+def test_lamb_leaves_a_weight_whose_update_is_zero_as_it_is():
+    """Its trust ratio would be a division by zero."""
+    network = Network()
+    start = {name: weight.detach().clone() for name, weight in network.named_parameters()}
+    optimizer = make_optimizer(network, recipe(lamb_variant="paper", weight_decay=0.0)["settings"])
+    for weight in network.parameters():
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    for name, weight in network.named_parameters():
+        assert torch.equal(weight, start[name]), name
+
+
 def test_a_reset_starts_bias_correction_anew_and_keeps_moments():
     network = Network()
     optimizer = make_optimizer(network, recipe()["settings"])

@@ -51,7 +51,8 @@ def test_tasks_without_a_file_are_reported_first_and_last_and_all_else_is_made(f
     config["evaluation"]["tables"] = {
         "mine": {"kind": "classification", "train": "mine.csv", "dev": "mine.csv", "texts": ["text"], "label": "label"}
     }
-    config["runs"]["theirs"]["finetune"] |= {"squad_v1": {**TASK, "max_sequence_length": 128}, "tables": {"mine": TASK}}
+    squad_v1 = {**TASK, "max_sequence_length": 128, "doc_stride": 32}
+    config["runs"]["theirs"]["finetune"] |= {"squad_v1": squad_v1, "tables": {"mine": TASK}}
     (folder / "theirs.yaml").write_text(yaml.safe_dump(config))
     dev = folder / "resources/sample/glue/RTE/dev.tsv"
     good = (sample / "glue/RTE/dev.tsv").read_text()

@@ -190,6 +190,66 @@ def test_a_deleted_shard_is_made_again_with_the_same_bytes_and_trains_nothing(gr
     assert weights == {path: path.stat().st_mtime_ns for path in graph.glob("results/phases/*/model.safetensors")}
 
 
+TRAINED = ("pretrain_phase", "trigram_baseline", "export_phase", "finetune_task", "keep_models")
+
+
+def test_another_sequence_length_encodes_again_and_trains_nothing(copied: Path) -> None:
+    """The samples of one length do not depend on the other lengths."""
+    weights = {path: path.stat().st_mtime_ns for path in copied.glob("results/phases/*/model.safetensors")}
+    scores = {path: path.stat().st_mtime_ns for path in copied.glob("results/finetunings/*/metrics.json")}
+    changed = copy.deepcopy(SMALL_CONFIG)
+    changed["sequence_lengths"] = [64, 128, 512]
+    write_config(copied, changed)
+    jobs = jobs_of(snakemake(copied, "--dry-run"))
+    assert jobs["encode_shard"] == 3
+    assert not {*TRAINED, "read_part", "split_sentences"} & jobs.keys()
+    snakemake(copied)
+    assert "Nothing to be done" in snakemake(copied)
+    assert weights == {path: path.stat().st_mtime_ns for path in copied.glob("results/phases/*/model.safetensors")}
+    assert scores == {path: path.stat().st_mtime_ns for path in copied.glob("results/finetunings/*/metrics.json")}
+    one, other = copied.glob("results/datasets/*/dataset.json")
+    assert json.loads(one.read_text())["fingerprint"] != json.loads(other.read_text())["fingerprint"]
+    # A training goes on with the other dataset from its checkpoint.
+    published = copied / "results/runs/first/phase1/model.safetensors"
+    before = published.read_bytes()
+    published.unlink()
+    assert jobs_of(snakemake(copied, "results/runs/first/phase1"))["pretrain_phase"] == 1
+    assert published.read_bytes() == before
+    assert "resum" in (copied / "logs/pretrain_phase" / f"{published.resolve().parent.name}.log").read_text()
+    # A phase at the new length starts from the finished one.
+    first = changed["runs"]["first"]["phases"]
+    first["phase3"] = {**first["phase1"], "sequence_length": 64}
+    write_config(copied, changed)
+    jobs = jobs_of(snakemake(copied, "pretrain"))
+    assert jobs["pretrain_phase"] == 1
+    assert not {"encode_shard", "write_shard"} & jobs.keys()
+
+
+def test_the_model_of_a_seed_is_made_again_with_the_dataset_of_another_length(copied: Path) -> None:
+    """Its tokenizer is not there yet."""
+    write_config(copied, {**SMALL_CONFIG, "sequence_lengths": [64, 128, 512]})
+    (model,) = copied.glob("results/finetunings/*/huggingface")
+    shutil.rmtree(model)
+    for asked in ("results/runs/first/glue/cola/seed1/huggingface", "finetune"):
+        jobs = jobs_of(snakemake(copied, "--dry-run", asked))
+        assert {"train_tokenizer", "finetune_task"} <= jobs.keys()
+        assert "pretrain_phase" not in jobs
+
+
+def test_deleted_datasets_are_not_made_again_for_what_is_finished(copied: Path) -> None:
+    shutil.rmtree(copied / "results/datasets")
+    shutil.rmtree(copied / "results/corpora")
+    assert "Nothing to be done" in snakemake(copied, "--dry-run")
+    assert "Nothing to be done" in snakemake(copied, "--dry-run", "pretrain", "finetune", "report")
+    forced = jobs_of(snakemake(copied, "--dry-run", "pretrain", "--forcerun", "pretrain_phase"))
+    assert {"write_dataset_card", "pretrain_phase"} <= forced.keys()
+    scores = next(copied.glob("results/finetunings/*/metrics.json"))
+    scores.unlink()
+    jobs = jobs_of(snakemake(copied, "--dry-run", "finetune"))
+    assert {"train_tokenizer", "finetune_task"} <= jobs.keys()
+    assert "pretrain_phase" not in jobs
+
+
 def test_a_changed_tokenizer_encodes_again_but_extracts_nothing_and_changing_back_runs_nothing(graph: Path) -> None:
     changed = copy.deepcopy(SMALL_CONFIG)
     changed["datasets"]["small"]["tokenizer"]["vocab_size"] = 300

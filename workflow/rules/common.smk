@@ -1,5 +1,6 @@
 """The plan behind the rules, made from the configuration, and functions from wildcards to files."""
 
+import functools
 import json
 import re
 import shutil
@@ -97,14 +98,42 @@ def of(function, wildcard):
     return lambda wildcards: function(plan, wildcards[wildcard])
 
 
-def made_of(function, wildcard):
-    """Return a function for a rule's input: what `function` of planning/inputs.py returns, if the graph makes it."""
+def made_of(function, wildcard, outputs):
+    """Return a function for a rule's input: what `function` of planning/inputs.py returns, if the graph makes it.
+
+    Once all `outputs` exist, absent files are none of the inputs: Snakemake would make them, and then the outputs again,
+    which have the same fingerprint. So a dataset may be deleted, or get another length, after a training on it.
+    """
 
     def files(wildcards):
         found = function(plan, wildcards[wildcard])
-        return inputs.made(plan, [found] if isinstance(found, str) else found)
+        made = inputs.made(plan, [found] if isinstance(found, str) else found)
+        exist = [file for file in made if os.path.exists(file)]
+        paths_of_outputs = [path.format(**dict(wildcards.items())) for path in outputs]
+        model = paths.FINETUNED_MODEL.format(finetuning=wildcards[wildcard])
+        if (
+            exist == made
+            or is_forced()
+            or not all(map(os.path.exists, paths_of_outputs))
+            or (wildcard == "finetuning" and model in deleted_models())
+        ):
+            return made
+        return exist
 
     return files
+
+
+def is_forced():
+    """Return whether Snakemake makes results again that exist: with --force, which its jobs have, and the like."""
+    settings = workflow.dag_settings
+    return bool(settings.forcetargets or settings.forceall or settings.forcerun)
+
+
+@functools.cache
+def deleted_models():
+    """Return the deleted models of fine-tunings that the plan or a target on the command line requests."""
+    requested = {*inputs.models_to_make_again(plan), *workflow.dag_settings.targets}
+    return {file for file in requested if not os.path.exists(file)}
 
 
 def location_of(function, wildcard):

@@ -2,12 +2,23 @@
 
 from bertline.finetuning.options import Options as FinetuningOptions
 
+# Without the model, which is deleted if it is not kept.
+FINETUNING_OUTPUTS = (
+    paths.FINETUNING_SCORES,
+    paths.FINETUNING_JOURNAL,
+    paths.FINETUNING_RECIPE,
+)
+
 
 # All fine-tunings that rank the passages with the same tokenizer share this collection.
 rule tokenize_collection:
     input:
-        source=ancient(made_of(inputs.source_of_collection, "collection")),
-        tokenizer=ancient(made_of(inputs.tokenizer_of, "collection")),
+        source=ancient(
+            made_of(inputs.source_of_collection, "collection", [paths.COLLECTION])
+        ),
+        tokenizer=ancient(
+            made_of(inputs.tokenizer_of, "collection", [paths.COLLECTION])
+        ),
     output:
         directory(paths.COLLECTION),
     log:
@@ -33,9 +44,15 @@ rule tokenize_collection:
 
 rule finetune_task:
     input:
-        data=ancient(made_of(inputs.data_of_finetuning, "finetuning")),
-        tokenizer=ancient(made_of(inputs.tokenizer_of, "finetuning")),
-        initial_weights=ancient(made_of(inputs.weights_of_finetuning, "finetuning")),
+        data=ancient(
+            made_of(inputs.data_of_finetuning, "finetuning", FINETUNING_OUTPUTS)
+        ),
+        tokenizer=ancient(
+            made_of(inputs.tokenizer_of, "finetuning", FINETUNING_OUTPUTS)
+        ),
+        initial_weights=ancient(
+            made_of(inputs.weights_of_finetuning, "finetuning", FINETUNING_OUTPUTS)
+        ),
     output:
         scores=paths.FINETUNING_SCORES,
         metrics=paths.FINETUNING_JOURNAL,

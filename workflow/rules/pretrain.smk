@@ -2,12 +2,16 @@
 
 from bertline.training.options import Options
 
+PHASE_OUTPUTS = (paths.PHASE_WEIGHTS, paths.PHASE_JOURNAL, paths.PHASE_RECIPE)
+
 
 rule pretrain_phase:
     # Inputs are named by fingerprints: file times are meaningless and must never cause another training.
     input:
-        dataset=ancient(made_of(inputs.card_of_phase, "phase")),
-        initial_weights=ancient(made_of(inputs.weights_before_phase, "phase")),
+        dataset=ancient(made_of(inputs.card_of_phase, "phase", PHASE_OUTPUTS)),
+        initial_weights=ancient(
+            made_of(inputs.weights_before_phase, "phase", PHASE_OUTPUTS)
+        ),
     output:
         weights=paths.PHASE_WEIGHTS,
         metrics=paths.PHASE_JOURNAL,
@@ -51,7 +55,7 @@ rule export_phase:
     input:
         weights=ancient(paths.PHASE_WEIGHTS),
         recipe=ancient(paths.PHASE_RECIPE),
-        tokenizer=ancient(made_of(inputs.tokenizer_of, "phase")),
+        tokenizer=ancient(made_of(inputs.tokenizer_of, "phase", [paths.PHASE_EXPORT])),
     output:
         directory(paths.PHASE_EXPORT),
     log:
@@ -77,7 +81,9 @@ rule export_phase:
 rule export_checkpoint:
     input:
         recipe=ancient(paths.PHASE_RECIPE),
-        tokenizer=ancient(made_of(inputs.tokenizer_of, "phase")),
+        tokenizer=ancient(
+            made_of(inputs.tokenizer_of, "phase", [paths.CHECKPOINT_EXPORT])
+        ),
     output:
         directory(paths.CHECKPOINT_EXPORT),
     log:
@@ -102,7 +108,7 @@ rule export_checkpoint:
 
 rule trigram_baseline:
     input:
-        ancient(of(inputs.card_of_phase, "phase")),
+        ancient(made_of(inputs.card_of_phase, "phase", [paths.PHASE_TRIGRAM])),
     output:
         paths.PHASE_TRIGRAM,
     log:
@@ -116,11 +122,12 @@ rule trigram_baseline:
         mem_mb=8000,
         runtime=60,
     params:
+        dataset=location_of(inputs.card_of_phase, "phase"),
         length=lambda wildcards: plan.phases[wildcards.phase]["settings"][
             "sequence_length"
         ],
     shell:
         run_script(
-            "trigram_baseline.py --dataset {input:q} --sequence-length {params.length} --output {output:q}"
+            "trigram_baseline.py --dataset {params.dataset:q} --sequence-length {params.length} --output {output:q}"
             " > {log:q} 2>&1"
         )

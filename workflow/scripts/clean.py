@@ -30,7 +30,11 @@ def folders_of(plan: Plan) -> list[str]:
 
 
 def clean(configfile: str = "config/demo.yaml") -> None:
-    """Remove the results of a configuration."""
+    """Remove the results of a configuration.
+
+    Args:
+        configfile: of the demo; what only this configuration has is removed.
+    """
     try:
         plan = plan_of_files([configfile])
     except BertlineError as error:

@@ -137,7 +137,11 @@ def _exports() -> str:
 
 
 def job_status(number: str) -> str:
-    """Return "running" (also for a waiting job), "success" or "failed" for the job with this number."""
+    """Return "running" (also for a waiting job), "success" or "failed" for a job.
+
+    Args:
+        number: of the job, as the scheduler's submit command printed it.
+    """
     scheduler = scheduler_here()
     ended = scheduler.ended / number
     if not ended.exists():

@@ -141,7 +141,11 @@ def fill(
 
 
 def job_status(name: str) -> str:
-    """Return "running" (also for a waiting job), "success" or "failed" for the Job of this name."""
+    """Return "running" (also for a waiting job), "success" or "failed" for a Job.
+
+    Args:
+        name: of the Job, as `kubectl get jobs` lists it.
+    """
     try:
         output = _kubectl("get", "job", name, "--ignore-not-found", "--output=json").strip()
     except BertlineError as error:  # Kubernetes does not answer

@@ -1,10 +1,11 @@
 """Exact and near duplicates of earlier documents, over all parts of all corpora of a dataset.
 
 Candidates are found by locality-sensitive hashing: the 128 minima of a signature are split into 16 bands, and documents
-that agree in a whole band are compared. The recall is 1 - (1 - s^8)^16 at a similarity s: 95 percent of the pairs that
-share 80 percent of their sequences of five words, 99 at 85 percent, 99.99 at 90 percent. Candidates are compared by all
-minima, so that only those at the threshold or above are removed (standard error of that estimate: 3.5 points at 80
-percent).
+that agree in a whole band are compared. At a similarity s these are 1 - (1 - s^8)^16 of the pairs: 95 percent of those
+that share 80 percent of their sequences of five words, 99 at 85 percent, 99.99 at 90 percent. Candidates are compared
+by all minima, and removed if this estimate (standard error: 3.5 points at 80 percent) is at the threshold or above. So
+about half of the pairs at the threshold are removed. Measured on 400 pairs each: 46 percent of those that share 80
+percent, 71 at 82 percent, 94 at 85 percent, all at 90 percent.
 
 The signatures are read once. Their keys, 16 bytes a document and band, go to temporary files in buckets of about
 `DOCUMENTS_AT_ONCE` documents, which are processed one after the other; so do the duplicates found. The time grows with

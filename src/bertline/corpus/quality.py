@@ -16,12 +16,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import regex
 
+from bertline.console import BertlineError
+from bertline.corpus.documents import tidy
 from bertline.corpus.pieces import pieces_of
 
 Numbers = npt.NDArray[np.signedinteger[Any]]
@@ -101,8 +104,11 @@ def gopher_quality(text: str, stop_words: Sequence[str]) -> str | None:
     Reasons are `words`, `word_length`, `symbols`, `bullets`, `ellipses`, `letters`, `stop_words`.
 
     Args:
-        stop_words: of its language, in lower case; an empty list turns this rule off.
+        stop_words: of its language; an empty list turns this rule off.
+
+    Raises BertlineError for a stop word with white space.
     """
+    stop_words = comparable_stop_words(tuple(stop_words))
     words = words_of(text)
     spaced = {word: times for word, times in words.counts.items() if not _UNSPACED.match(word)}
     of_letters = {word: times for word, times in spaced.items() if any(map(str.isalnum, word))}
@@ -125,9 +131,19 @@ def gopher_quality(text: str, stop_words: Sequence[str]) -> str | None:
     with_letters = sum(times for word, times in words.counts.items() if any(map(str.isalpha, word)))
     if with_letters < MIN_WORDS_WITH_LETTERS * words.counts.total():
         return "letters"
-    known = set(text.lower().split()) if stop_words else set()
-    present = sum(word in known or (_UNSPACED.match(word) is not None and word in text) for word in stop_words)
+    lower = text.lower() if stop_words else ""
+    known = set(lower.split())
+    present = sum(word in known or (_UNSPACED.match(word) is not None and word in lower) for word in stop_words)
     return "stop_words" if present < min(MIN_STOP_WORDS, len(stop_words)) else None
+
+
+@lru_cache
+def comparable_stop_words(stop_words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the stop words as they are in a document's text in lower case, each once."""
+    for word in stop_words:
+        if len(tidy(word).split()) != 1:
+            raise BertlineError(f"stop_words: given {word!r}, which is not one word; give words without white space")
+    return tuple(dict.fromkeys(tidy(word).lower() for word in stop_words))
 
 
 def gopher_repetition(text: str) -> str | None:

@@ -53,8 +53,9 @@ def sampling_order(id_hash: Orders) -> Orders:
 def last_of_sample(documents: Callable[[], Iterable[tuple[Orders, Amounts]]], amount: float) -> np.uint64 | None:
     """Return the highest place in the sampling order that is in the sample, or None if the sample has all documents.
 
-    A sample consists of the first documents that together do not exceed `amount`, but of at least one. Documents are
-    read twice; the memory holds at most a 65,536th of them.
+    A sample consists of the first documents that together do not exceed `amount`, but of at least one; the other
+    documents with the last one's id have the same place and exceed it. Documents are read twice; the memory holds at
+    most a 65,536th of them.
 
     Args:
         documents: each call yields the places and amounts of all documents again, part by part.

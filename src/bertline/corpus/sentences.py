@@ -39,8 +39,11 @@ SEED = 12345
 SAMPLE_BYTES = 4_000_000
 
 # Unambiguous sentence ends that Punkt does not support: full stops and similar marks of Chinese, Japanese, Hindi,
-# Armenian, Arabic and Urdu. Closing brackets and quotes after them belong to the sentence.
-_UNMISTAKABLE_END = re.compile(r"[。！？｡।॥։؟۔][」』）】》〉”’\"')\]»]*\s*")
+# Armenian, Arabic and Urdu. Further marks, closing brackets and quotes after them belong to the sentence.
+_UNMISTAKABLE = "。！？｡।॥։؟۔"
+_UNMISTAKABLE_END = re.compile(
+    rf"[{_UNMISTAKABLE}](?:[{_UNMISTAKABLE}!?.…」』）】》〉”’\"')\]»]|\s+(?=[{_UNMISTAKABLE}!?]))*\s*"
+)
 
 # Korean verbs at the ends of sentences look like abbreviations to Punkt: they always precede a full stop, are short,
 # and without upper case nothing shows that a new sentence begins after them. Korean has no abbreviations with one.
@@ -88,9 +91,14 @@ def load_splitter(model: Path | str) -> Splitter:
     def split(paragraph: str) -> list[str]:
         if paragraph.isascii() or not _UNMISTAKABLE_END.search(paragraph):
             return split_by_punkt(paragraph, parameters)
-        ends = outside_quotations([match.end() for match in _UNMISTAKABLE_END.finditer(paragraph)], paragraph)
-        pieces = (paragraph[start:end].rstrip() for start, end in pairwise([0, *ends, len(paragraph)]))
-        return [sentence for piece in pieces for sentence in split_by_punkt(piece, parameters)]
+        marks = {match.end(): match.start() for match in _UNMISTAKABLE_END.finditer(paragraph)}
+        ends = outside_quotations([*marks], paragraph)
+        sentences: list[str] = []
+        for start, end in pairwise([0, *ends, len(paragraph)]):
+            words = paragraph[start : marks.get(end, end)].rstrip()  # Punkt would divide "?!" after them
+            *before, last = split_by_punkt(words, parameters) or [""]
+            sentences += [*before, last + paragraph[start + len(words) : end].rstrip()]
+        return [sentence for sentence in sentences if sentence]
 
     return split
 

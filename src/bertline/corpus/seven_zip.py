@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from ctypes import create_string_buffer, string_at
 from pathlib import Path
 
 from bertline.console import BertlineError
+from bertline.corpus.unpacking import UNPACKED_DUMP_FILES
 
 BLOCK_BYTES = 1 << 18
-IS_XML = re.compile(r"\.xml(-p[0-9]+p[0-9]+)?$", re.IGNORECASE)  # the names in `unpacking.DUMP_FILES` in it
 
 
 def unpack_seven_zip(path: Path) -> Iterator[tuple[bytes, int]]:
@@ -32,7 +31,7 @@ def unpack_seven_zip(path: Path) -> Iterator[tuple[bytes, int]]:
         # No other format that libarchive reads is of use here.
         with libarchive.file_reader(str(path), "7zip", "none") as archive:
             for entry in archive:
-                if not entry.isreg or not IS_XML.search(str(entry.pathname)):
+                if not entry.isreg or not UNPACKED_DUMP_FILES.search(str(entry.pathname)):
                     continue
                 if any_yet:
                     raise BertlineError(f"{path} holds several dumps; unpack it, and name its .xml files")

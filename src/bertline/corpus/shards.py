@@ -119,14 +119,14 @@ def stream_plan(
 
     Raises BertlineError for a corpus without documents, and if there is no training document.
     """
-    threshold = np.uint64(min(int(held_out * 2**64), 2**64 - 1))
     choice = _Choice(np.uint64(0), read_removals(removed) if removed is not None else {}, {})
     choice = choice._replace(last_places=_last_places(corpora, sample or {}, choice))
-    choice = choice._replace(threshold=max(threshold, _least_threshold(corpora, choice)))
+    choice = choice._replace(threshold=_threshold(corpora, choice, held_out))
     summaries = [_summary(name, parts, choice, held_out) for name, parts in corpora]
     training_bytes = sum(summary.pop("training_bytes") for summary in summaries)
     if training_bytes == 0:
-        raise BertlineError(f"all documents are held out; lower held_out, given {held_out}, or add text")
+        more = "take a larger sample" if sample else "add text"
+        raise BertlineError(f"all documents are held out; lower held_out, given {held_out}, or {more}")
     sums = {key: sum(summary[key] for summary in summaries) for key in _SUMS}
     names = [*(f"{shard:05d}" for shard in range(shards)), HELD_OUT]
 
@@ -166,15 +166,16 @@ def _last_places(corpora: list[tuple[str, list[str]]], sample: Json, choice: _Ch
     return last_places
 
 
-def _least_threshold(corpora: list[tuple[str, list[str]]], choice: _Choice) -> np.uint64:
-    """Return the lowest threshold that holds out a document, or 0 if there are fewer than FEW_DOCUMENTS."""
+def _threshold(corpora: list[tuple[str, list[str]]], choice: _Choice, held_out: float) -> np.uint64:
+    """Return the threshold of a share, at least the lowest that holds out a document if there are FEW_DOCUMENTS."""
     documents, lowest = 0, 2**64 - 1
     for name, parts in corpora:
         for _, index, splits in _read_splits(name, parts, choice):
             hashes = index["id_hash"][splits == _TRAINED]
             documents += len(hashes)
             lowest = min(lowest, int(hashes.min(initial=lowest)))
-    return np.uint64(min(lowest + 1, 2**64 - 1) if documents >= FEW_DOCUMENTS else 0)
+    least = lowest + 1 if documents >= FEW_DOCUMENTS else 0
+    return np.uint64(min(max(int(held_out * 2**64), least), 2**64 - 1))
 
 
 def _read_splits(corpus: str, parts: list[str], choice: _Choice) -> Iterator[tuple[str, Index, npt.NDArray[np.int8]]]:
@@ -222,13 +223,19 @@ def _summary(name: str, parts: list[str], choice: _Choice, held_out: float) -> J
         )
     if seen == 0:
         raise BertlineError(f"the corpus {name} is empty: its {len(parts)} parts hold no document; see its counts.json")
-    _check_ids(name, np.concatenate(hashes), numbers["documents"], held_out)
+    if problem := _problem_of_ids(name, np.concatenate(hashes), numbers["documents"], held_out):
+        if name not in choice.last_places:
+            raise BertlineError(problem)
+        # One id may have much of a small sample, so the whole corpus shows whether its ids repeat too much.
+        whole = choice._replace(threshold=np.uint64(0), last_places={})
+        whole = whole._replace(threshold=_threshold([(name, parts)], whole, held_out))
+        _summary(name, parts, whole, held_out)
     histogram = {"edges": LENGTH_EDGES, "counts": lengths.tolist()}
     return {"name": name, **numbers, "removed": dict(reasons), "length_histogram": histogram}
 
 
-def _check_ids(corpus: str, hashes: Orders, documents: int, held_out: float) -> None:
-    """Raise BertlineError if a tenth of a corpus or more is held out, against intention, because its ids repeat.
+def _problem_of_ids(corpus: str, hashes: Orders, documents: int, held_out: float) -> str | None:
+    """Return an error if a tenth of a corpus or more is held out, against intention, because its ids repeat.
 
     Documents of one id, such as the paragraphs of a book, may be meant to stay together.
 
@@ -239,10 +246,11 @@ def _check_ids(corpus: str, hashes: Orders, documents: int, held_out: float) -> 
     """
     found, ids, intended = len(hashes), len(np.unique(hashes)), max(1, round(documents * held_out))
     if found > 2 * ids and found > 2 * intended and found > documents / 10:
-        raise BertlineError(
+        return (
             f"the corpus {corpus}: {found} of its {documents} documents would be held out, not about {intended}: "
             f"they have only {ids} different id{'s' if ids > 1 else ''}; select another column as its id, or none"
         )
+    return None
 
 
 def _assign(

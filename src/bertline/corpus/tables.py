@@ -21,7 +21,8 @@ from bertline.corpus.encodings import Encodings
 from bertline.corpus.plain_text import Origin, decoded_lines
 from bertline.corpus.unpacking import Allowance, name_without_compression, open_unpacked
 
-TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
+DELIMITED, COLUMNAR = (".csv", ".tsv"), (".parquet", ".arrow")
+TABLES = (".jsonl", ".ndjson", ".json", *DELIMITED, *COLUMNAR)
 MAX_ROW_LENGTH = 1 << 25  # characters; a row is read as a whole
 ROWS_AT_ONCE = 64
 USUAL_RATIO = 20  # of bytes unpacked to bytes packed, at most, in a Parquet file of texts
@@ -53,6 +54,16 @@ def is_table(path: Path) -> bool:
     return _plain_name(path).endswith(TABLES)
 
 
+def is_delimited(path: Path) -> bool:
+    """Return whether a table is CSV or TSV, perhaps compressed, by its name."""
+    return _plain_name(path).endswith(DELIMITED)
+
+
+def is_columnar(path: Path) -> bool:
+    """Return whether a table is Parquet or Arrow, by its name."""
+    return _plain_name(path).endswith(COLUMNAR)
+
+
 def _plain_name(path: Path) -> str:
     return name_without_compression(path.name.lower())
 
@@ -69,14 +80,13 @@ def rows(
     Raises BertlineError naming an invalid row or a missing or repeated column, and for the errors that pyarrow raises
     for damaged files.
     """
-    name = _plain_name(path)
-    if name.endswith((".parquet", ".arrow")):
-        if name != path.name.lower():
+    if is_columnar(path):
+        if _plain_name(path) != path.name.lower():
             raise BertlineError(f"{path}: Parquet and Arrow are compressed inside; unpack the file")
         yield from _arrow_rows(path, columns, allowance)
         return
     with open_unpacked(path, allowance) as stream:
-        if name.endswith((".csv", ".tsv")):
+        if is_delimited(path):
             yield from _csv_rows(stream, path, columns, encoding, chosen)
         else:
             yield from _json_rows(stream, path, columns)

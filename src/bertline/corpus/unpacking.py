@@ -33,7 +33,9 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip"
 WEB_PAGES = (".html", ".htm", ".xhtml")
 TEXTS = (".txt", *WEB_PAGES)  # members of archives that are read
 # Names of a wiki's dump; a large one has parts, such as enwiki-20260101-pages-articles1.xml-p1p41242.bz2.
-DUMP_FILES = re.compile(r"(\.xml(-p[0-9]+p[0-9]+)?(\.(bz2|gz|xz|zst|7z))?|\.7z)$", re.IGNORECASE)
+_XML = r"\.xml(-p[0-9]+p[0-9]+)?"
+DUMP_FILES = re.compile(rf"({_XML}(\.(bz2|gz|xz|zst|7z))?|\.7z)$", re.IGNORECASE)
+UNPACKED_DUMP_FILES = re.compile(rf"{_XML}$", re.IGNORECASE)  # in a 7z archive
 CRAWLS = (".warc", ".wet", ".wat")
 FORMATTED = (".pdf", ".rtf", ".doc", ".docx", ".odt", ".epub")
 UNPACK_RATIO = 100.0  # of files for which a configuration sets none
@@ -163,6 +165,14 @@ DAMAGE = (EOFError, zlib.error, lzma.LZMAError, ZstdError, tarfile.TarError, zip
 def name_without_compression(name: str) -> str:
     """Return `book.txt` for `book.txt.gz`."""
     return _COMPRESSION.sub("", name)
+
+
+def is_compressed(name: str) -> bool:
+    """Return whether a file is compressed, by its name.
+
+    Parquet is inside; Arrow is not, as Hugging Face's datasets write it.
+    """
+    return name_without_compression(name) != name or name.lower().endswith((".tgz", ".zip", ".7z", ".parquet"))
 
 
 def check_is_text(path: Path | str) -> None:

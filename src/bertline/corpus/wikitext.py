@@ -49,7 +49,7 @@ _EXTERNAL_LINK = re.compile(
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]*+)|([^\[\]|:\n]*+))\]\]")
 # A link may have namespaces, several parts, or single brackets inside; the last two of "]]]" end it.
 _ANY_LINK = re.compile(r"\[\[([^\[\]]*+(?:(?:\[(?!\[)|\](?!\](?!\])))[^\[\]]*+)*)\]\]")
-_LANGUAGE = re.compile(r"(?!(?:mw|wmf|doi|rfc)$)[a-z]{2,3}(?:-[a-z]+)*|simple|be-x-old")
+_LANGUAGE = re.compile(r"(?!(?:mw|wmf|voy|doi|rfc)$)[a-z]{2,3}(?:-[a-z]+)*|simple|be-x-old")
 _MEDIA = re.compile(
     r"\.(?:jpe?g|png|gif|svg|tiff?|webp|webm|og[gvam]|oga|mp[34]|wav|flac|mid|djvu|pdf|xcf|stl)\s*$", re.I
 )
@@ -64,7 +64,16 @@ _INLINE = re.compile(
 )
 # Variants of text in languages with several scripts: https://www.mediawiki.org/wiki/Writing_systems/Syntax
 _VARIANTS = re.compile(r"-\{(?:([A-Z; -]*+)\|)?([^{}]*+)\}-")
-_MAGIC_WORD = re.compile(r"__[^\W\d_]{2,30}+__")
+# Help:Magic_words, "Behavior switches". Other languages have names of their own, which a dump does not list: words in
+# capitals are taken for one if they have letters beyond ASCII, or are alone on a line.
+_SWITCH = re.compile(
+    r"__(?:(?:NO|FORCE)?TOC|NOEDITSECTION|(?:NO)?NEWSECTIONLINK|NOGALLERY|HIDDENCAT|EXPECTUNUSED(?:CATEGORY|TEMPLATE)"
+    r"|NOC(?:ONTENTCONVERT|C)|NOT(?:ITLECONVERT|C)|START|END|(?:NO)?INDEX|STATICREDIRECT|DISAMBIG|NOGLOBAL"
+    r"|EXPECTED_UNCONNECTED_PAGE|EXPECTWITHOUTSCANS|ARCHIVEDTALK|NOTALK)__"
+)
+_LIKELY_SWITCH = re.compile(
+    r"(?<=\n)(?:[ \t]*+__[^\W\d_]{2,30}+__)+[ \t]*+(?=\n|\Z)|__(?=[A-Z]*+[^\W\d_A-Za-z])[^\W\d_]{2,30}+__"
+)
 _NOTHING = "&#8203;"  # keeps marks apart, and is removed from documents
 _AS_TEXT = str.maketrans({mark: f"&#{ord(mark)};" for mark in "[]{}'<>*#:;=|_!-"} | {"\n": " "})
 
@@ -109,7 +118,7 @@ def text_of_page(
     if "-{" in text:
         text = _VARIANTS.sub(_of_first_variant, text)
     if "__" in text:
-        text = _MAGIC_WORD.sub(lambda match: "" if match[0] == match[0].upper() else match[0], text)
+        text = _LIKELY_SWITCH.sub(lambda match: "" if match[0] == match[0].upper() else match[0], _SWITCH.sub("", text))
     text = _without_links(text, hidden, unread)
     if "<" in text:
         text = _INLINE.sub("", _BLOCK.sub("\n\n", _BREAK.sub(" ", text)))

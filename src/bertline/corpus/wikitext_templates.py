@@ -17,8 +17,9 @@ Shown = Callable[[Sequence[str], dict[str, str]], str]
 # Names or numbers (from 1) of a template's arguments, in the order in which they are looked for.
 Arguments = int | str | list[int | str]
 
-_NUMBERED = re.compile(r"\s*(\d{1,2})\s*=\s*")
-_NAMED = re.compile(r"\s*([a-z][a-z _-]{0,30}?)\s*=\s*")
+_NUMBERED = re.compile(r"\s*([1-9]\d?)\s*=\s*")
+_NAMED = re.compile(r"\s*(0\d?|[a-z][a-z _-]{0,30}?)\s*=\s*")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z\d]+)*")
 
 _NUMBER = re.compile(r"[+\-−]?[\d.,]++(?:[+-]?\d++[/⁄]\d++|[/⁄]\d++|e[+-]?\d++)?")
 # Separators between two numbers of {{convert}} -> how they are shown.
@@ -36,9 +37,26 @@ _UNITS = {
 _DIVIDED = ("ft", "foot", "mi", "yd", "lb", "st")  # may be followed by a number of smaller units: 6 ft 2 in
 
 
+def show_arguments(arguments: Arguments) -> Shown:
+    """Return a function that shows the first argument that a call has, by its name or its number, -1 for the last."""
+    wanted = arguments if isinstance(arguments, list) else [arguments]
+
+    def shown(positional: Sequence[str], named: dict[str, str]) -> str:
+        by_number = {-1: positional[-1] if positional else "", **dict(enumerate(positional, 1))}
+        found = (named.get(one) if isinstance(one, str) else by_number.get(one) for one in wanted)
+        return next(filter(None, found), "")
+
+    return shown
+
+
 def _parameter(number: int) -> Shown:
-    """Return a function that shows a parameter by its index, -1 for the last."""
-    return lambda positional, named: positional[number] if len(positional) > number and positional else ""
+    """Return a function that shows a parameter by its index."""
+    return lambda positional, named: positional[number] if len(positional) > number else ""
+
+
+def _last(positional: Sequence[str], named: dict[str, str]) -> str:
+    """Show the last parameter that is not empty. The first of several is a language, a colour or a size."""
+    return next(filter(None, reversed(positional[1:])), "" if len(positional) > 1 else "".join(positional))
 
 
 def _around(before: str, after: str = "") -> Shown:
@@ -49,8 +67,21 @@ def _always(text: str) -> Shown:
     return lambda positional, named: text
 
 
+def _pronunciation(positional: Sequence[str], named: dict[str, str]) -> str:
+    """Show {{IPA|/a/}} and {{IPA|fr|/a/}}."""
+    first, second, *_ = [*positional, "", ""]
+    return second if second and _LANGUAGE.fullmatch(first) else first
+
+
+def _about(positional: Sequence[str], named: dict[str, str]) -> str:
+    """Show {{circa|1500|1600}}."""
+    return " – ".join(f"c. {date}" for date in positional[:2] if date)
+
+
 def _fraction(positional: Sequence[str], named: dict[str, str]) -> str:
     """Show {{frac|2}} as 1/2, {{frac|2|3}} as 2/3, {{frac|1|2|3}} as 1 2/3."""
+    if not any(positional):
+        return ""
     *whole, numerator, denominator = ["1", *positional] if len(positional) < 2 else positional[:3]
     return " ".join([*whole, f"{numerator}/{denominator}"])
 
@@ -98,11 +129,13 @@ def _as_of(positional: Sequence[str], named: dict[str, str]) -> str:
 
 _TABLE: dict[str, Shown] = {
     # Words in another language, script or type.
-    "abbr|allcaps|as written|big|bold|center|code|em|flag|flagcountry|flagu|formatnum|ill|illm|interlanguage link"
-    "|ipa|ital|italic|kbd|keypress|large|larger|lc|lcfirst|linktext|literal|math|mono|mvar|nastaliq|nobold|nobr|nobreak"
-    "|noitalic|not a typo|nowrap|polytonic|proper name|samp|sc|small|smallcaps|small caps|smaller|strong|sub|sup|typo"
-    "|u|uc|ucfirst|underline|unicode|vanchor|var|visible anchor": _parameter(0),
-    "color|colour|font color|lang|resize|rtl-lang|script|transl|transliteration|wikt-lang": _parameter(-1),
+    "abbr|allcaps|as written|big|bold|center|code|em|flag|flagcountry|flagu|formatnum|ital|italic|kbd"
+    "|keypress|large|larger|lc|lcfirst|linktext|literal|math|mono|mvar|nastaliq|nobold|nobr|nobreak"
+    "|noitalic|not a typo|nowrap|polytonic|proper name|samp|sc|small|smallcaps|small caps|smaller"
+    "|strong|sub|sup|typo|u|uc|ucfirst|underline|unicode|vanchor|var|visible anchor": _parameter(0),
+    "color|colour|font color|lang|resize|rtl-lang|script|transl|transliteration|wikt-lang": _last,
+    "ill|illm|interlanguage link": show_arguments(["lt", 1]),
+    "ipa": _pronunciation,
     "langx": _parameter(1),
     "angbr": _around("⟨", "⟩"),
     "nihongo|nihongo2|nihongo3": _japanese,
@@ -113,7 +146,7 @@ _TABLE: dict[str, Shown] = {
     "val": _value,
     "date|start date": lambda positional, named: "-".join(positional[:3]),
     "as of|asof": _as_of,
-    "circa|c.|ca.": _around("c. "),
+    "circa|c.|ca.": _about,
     "floruit|fl.": _around("fl. "),
     "reign|r.": lambda positional, named: "r. " + "–".join(positional[:2]),
     "bc|bce": _around("", " BC"),
@@ -142,18 +175,6 @@ _TABLE: dict[str, Shown] = {
     "quote|blockquote|bquote|cquote|quotation|poemquote|poem quote": _quotation,
 }
 _SHOWN = {name: shown for names, shown in _TABLE.items() for name in names.split("|")}
-
-
-def show_arguments(arguments: Arguments) -> Shown:
-    """Return a function that shows the first argument that a call has, by its name or its number, -1 for the last."""
-    wanted = arguments if isinstance(arguments, list) else [arguments]
-
-    def shown(positional: Sequence[str], named: dict[str, str]) -> str:
-        by_number = {-1: positional[-1] if positional else "", **dict(enumerate(positional, 1))}
-        found = (named.get(one) if isinstance(one, str) else by_number.get(one) for one in wanted)
-        return next(filter(None, found), "")
-
-    return shown
 
 
 def known_name(name: str) -> str:

@@ -77,6 +77,7 @@ def write_card(
     }
     described = {
         "fingerprint": recipe["fingerprint"],
+        "fingerprint_without_lengths": recipe["fingerprint_without_lengths"],
         "settings": recipe["settings"],
         "corpora": _describe_corpora(plan, counts, files, recipe.get("sources", {})),
         "evaluation_overlap": None if overlap is None else sum_up_overlap(overlap),

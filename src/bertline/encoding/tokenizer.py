@@ -19,6 +19,7 @@ from bertline.console import BertlineError
 from bertline.encoding.normalizer import bert_normalizer, bert_part
 from bertline.encoding.tokenizer_config import check_agreement, check_class, read_settings
 from bertline.files import read_text, write_text
+from bertline.results import paths
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
@@ -28,7 +29,6 @@ SCRIPTS_WITHOUT_SPACES = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KH
 SPACE = "Ġ"  # the byte 0x20 in byte-level BPE
 BEGIN_OF_WORD = "▁"  # in Unigram; it represents a space
 # In a folder with weights; the first existing one is read.
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt")
 # They change single characters, or characters with their combining marks: never across a space.
 NORMALIZERS = ("BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD")
 
@@ -123,9 +123,9 @@ def take_tokenizer(path: Path | str, *, lowercase: bool, strip_accents: bool | N
 
 def find_tokenizer(folder: Path) -> Path:
     """Return the tokenizer's file in a folder with weights. Raises BertlineError if there is none."""
-    found = next((path for name in TOKENIZER_FILES if (path := folder / name).exists()), None)
+    found = next((path for name in paths.TOKENIZER_FILES if (path := folder / name).exists()), None)
     if found is None:
-        raise BertlineError(f"{folder} has neither {' nor '.join(TOKENIZER_FILES)}; put one of them there")
+        raise BertlineError(f"{folder} has neither {' nor '.join(paths.TOKENIZER_FILES)}; put one of them there")
     return found
 
 
@@ -363,14 +363,19 @@ def _tokens(tokenizer: Tokenizer) -> list[str]:
 def with_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
     """Mark the special tokens as such and add BERT's template, for programs that read the export."""
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    add_template(tokenizer)
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def add_template(tokenizer: Tokenizer) -> None:
+    """Add BERT's template, with [CLS] at the beginning and [SEP] behind each text."""
     ids = special_token_ids(tokenizer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+        special_tokens=[(token, ids[token]) for token in ("[CLS]", "[SEP]")],
     )
-    tokenizer.encode_special_tokens = True
-    return tokenizer
 
 
 def _check_special_tokens(vocabulary: Collection[str], source: str) -> None:

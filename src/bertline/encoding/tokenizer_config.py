@@ -65,7 +65,7 @@ def check_agreement(path: Path, tokenizer: Tokenizer) -> None:
 
 
 def _beside(tokenizer: Path) -> Path:
-    return tokenizer.with_name("tokenizer_config.json")
+    return tokenizer.with_name(paths.TOKENIZER_CONFIG)
 
 
 def _is_of_bert(path: Path) -> bool:

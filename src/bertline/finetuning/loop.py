@@ -28,7 +28,7 @@ from bertline.training.distributed.process_group import Group
 from bertline.training.journal import Journal
 from bertline.training.lock import TrainingLock
 from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_tensors
-from bertline.training.optimizers.schedules import batch_size_factor, learning_rate_at
+from bertline.training.optimizers.schedules import batch_size_factor, learning_rate_at, share_or_steps
 from bertline.training.reproducibility import report_lost_reproducibility
 from bertline.training.stop import StopSignal, end_with_saved
 
@@ -79,13 +79,18 @@ def train(
     `patience`, the dev set is scored after every epoch, training ends after that many successive scores no better than
     the best one, and the model gets the weights of the best one.
 
-    When any rank's `stop_signal` is set, all save a checkpoint and exit with status 75. Raises BertlineError for a loss
-    that is not finite.
+    When any rank's `stop_signal` is set, all save a checkpoint and exit with status 75. Raises BertlineError for a
+    warm-up longer than the training, or a loss that is not finite.
     """
     task, settings, group, options = learner.task, learner.settings, learner.group, learner.options
     batch_size = settings["batch_size"]
     an_epoch = math.ceil(len(task.train) / batch_size)
     steps = max(1, round(settings["epochs"] * an_epoch))
+    if share_or_steps(settings["warmup"], steps) > steps:
+        raise BertlineError(
+            f"warmup: given {settings['warmup']}, allowed is a share of the steps, or at most the fine-tuning's steps, "
+            f"{steps}; otherwise the learning rate is never reached"
+        )
     every = max(1, steps // JOURNAL_POINTS)
     peak = settings["learning_rate"] * batch_size_factor(settings, batch_size)
     best = None if settings["patience"] is None else Best()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,22 +13,23 @@ from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, special_token_ids
-from bertline.files import Json, read_json
+from bertline.files import Json, read_json, read_object
 from bertline.finetuning.loop import predict
 from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.squad_answers import QuestionAnswers, answer_questions
 from bertline.finetuning.squad_windows import SquadFile, make_windows
 from bertline.finetuning.tag_task import OUTSIDE, TaggedFile, tag_inputs
 from bertline.finetuning.text_task import sequences_of_texts
-from bertline.modeling.architectures import ARCHITECTURES, architecture_of
+from bertline.modeling.architectures import architecture_of
 from bertline.modeling.heads import TaskNetwork
-from bertline.modeling.huggingface import check_head, load_huggingface, read_config_json
+from bertline.modeling.huggingface import load_huggingface, read_configuration
+from bertline.modeling.huggingface_heads import check_head, head_of, labels_of
 from bertline.results import paths
 from bertline.tasks.registry import TASKS, texts_of_task
 from bertline.tasks.task import Head, TextTask
 from bertline.training.objective import prepare_precision
 
-# Settings for models of other programs, which lack task.json: Google's defaults.
+# Settings for models of other programs, which lack task.json: Google's for SQuAD. Other heads read what fits.
 SETTINGS = {"max_sequence_length": 384, "doc_stride": 128, "max_query_length": 64, "max_answer_length": 30}
 
 
@@ -80,32 +82,21 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     path, device = folder / paths.CONFIG, device or torch.device("cpu")
     if not path.exists():
         raise BertlineError(f"{path} does not exist; name the folder of a fine-tuned model")
-    given = read_config_json(path)
-    classes, names = given.get("architectures") or [], given.get("id2label") or {}
-    if not isinstance(classes, list) or not isinstance(names, dict):
-        raise BertlineError(f"{path}: architectures is not a list, or id2label is not an object; get it again")
-    made = str(next(iter(classes), ""))
-    heads: dict[str, Head] = {
-        name: head
-        for architecture in ARCHITECTURES.values()
-        for head, (name, _) in architecture.huggingface.TASKS.items()
-    }
-    if made.endswith(("ForPreTraining", "ForMaskedLM")):
+    head = head_of(read_configuration(path), path)
+    if head is None:
         raise BertlineError(
-            f"{folder} is a pretrained model, without the head of a task; name the folder of a fine-tuned one, such as "
-            "results/runs/demo/glue/cola/model"
+            f"{folder} is a pretrained model: {paths.CONFIG} names none with the head of a task; name the folder of a "
+            "fine-tuned one, such as results/runs/demo/glue/cola/model"
         )
-    if made not in heads:
-        raise BertlineError(f"{path}: its architecture is {made or 'not given'}, allowed are {', '.join(heads)}")
-    head = heads[made]
     config, weights = load_huggingface(folder, head)
+    made = architecture_of(config).huggingface.TASKS[head][0]
     if "classifier.weight" not in weights:
         raise BertlineError(f"{folder}/{paths.WEIGHTS} lacks the weights of the head of a {made}; get it again")
     outputs = len(weights["classifier.weight"])
     if outputs < 1 or (head == "answer" and outputs != 2):
         raise BertlineError(f"{folder}/{paths.WEIGHTS}: the head of a {made} has {outputs} outputs; get it again")
     if head == "sequence":
-        check_head(path, given, outputs)
+        check_head(path, outputs)
     network = architecture_of(config).task_network(config, head, outputs)
     missing = network.load_state_dict(weights, strict=False).missing_keys
     if missing:
@@ -115,9 +106,10 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     check_ids(folder, tokenizer, config.vocab_size)
     task = _read_task(folder / paths.FINETUNED_TASK)
     settings = {**SETTINGS, **task.get("settings", {})}
-    settings["max_sequence_length"] = min(settings["max_sequence_length"], config.max_position_embeddings)
-    has_classes = head != "answer" and not (head == "sequence" and outputs == 1)
-    labels = tuple(str(names.get(str(index), f"LABEL_{index}")) for index in range(outputs)) if has_classes else ()
+    if "max_sequence_length" not in task.get("settings", {}) and head != "answer":
+        settings["max_sequence_length"] = _max_length(folder)
+    settings["max_sequence_length"] = int(min(settings["max_sequence_length"], config.max_position_embeddings))
+    labels = labels_of(path, head, outputs)
     equal = next((label for label in labels if labels.count(label) > 1), None)
     if equal is not None:
         raise BertlineError(f"{path}: id2label gives two classes the name '{equal}'; give them different ones")
@@ -129,6 +121,19 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
         task,
         precision,
     )
+
+
+def _max_length(folder: Path) -> float:
+    """Return to how many tokens transformers truncates an input; infinity if its tokenizer does not say."""
+    path = folder / paths.TOKENIZER_CONFIG
+    given = read_object(path).get("model_max_length") if path.exists() else None
+    if given is None:
+        return math.inf
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 1:
+        raise BertlineError(
+            f"{path}: model_max_length: given {str(given)[:80]!r}, allowed are numbers from 1 on; correct it"
+        )
+    return given
 
 
 def check_ids(folder: Path, tokenizer: Tokenizer, size: int) -> None:

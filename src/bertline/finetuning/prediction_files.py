@@ -13,6 +13,7 @@ import numpy as np
 
 from bertline.console import BertlineError, progress
 from bertline.files import Json, write_atomically
+from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
 from bertline.finetuning.prediction import FinetunedModel, answer, classify, tag
 from bertline.finetuning.squad_answers import n_best
 from bertline.finetuning.squad_windows import Question, SquadFile, read_squad
@@ -42,7 +43,8 @@ def predict_files(
 
     Args:
         model: a fine-tuned model.
-        inputs: .tsv, .csv, .jsonl or .parquet with named columns; also .conll to tag, and SQuAD's .json to answer.
+        inputs: .tsv, .csv, .jsonl or .parquet with named columns; also .conll and .conllu to tag, and SQuAD's .json to
+            answer.
         output: the file to write, complete or absent.
         columns: those of the texts, instead of the columns that the model was trained with.
         count: number of answers per question in a .jsonl.
@@ -119,7 +121,7 @@ def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> It
         for cells in read_texts(path, columns or QUESTION_COLUMNS):
             yield dict(zip(QUESTION_COLUMNS, cells, strict=True))
     elif model.head == "tokens":
-        if path.suffix == ".conll":
+        if path.suffix in CONLL_SUFFIXES:
             word = model.task.get("table", {}).get("word", 0)  # as in the training data
             yield from ({"words": words} for words in read_conll(path, word=word, tag=word, tagged=False).words)
             return

@@ -21,17 +21,22 @@ TRANSFORMERS = "transformers"
 
 
 def compute_scores(
-    module: str, config: str | None, predictions: Sequence[Any] | np.ndarray, references: Sequence[Any] | np.ndarray
+    module: str,
+    config: str | None,
+    predictions: Sequence[Any] | np.ndarray,
+    references: Sequence[Any] | np.ndarray,
+    **options: Any,
 ) -> dict[str, float]:
     """Compute the scores of `predictions`, in the form that the metric's module documents.
 
     Args:
         module: the name of a file in `metrics`.
         config: its config, such as v2 for `squad`; None if it has only one.
+        options: other arguments of the metric, such as the labels for `tags`.
 
     Raises BertlineError for predictions that cannot be scored.
     """
-    return load_metric(module, config).compute(predictions=predictions, references=references)
+    return load_metric(module, config).compute(predictions=predictions, references=references, **options)
 
 
 @cache

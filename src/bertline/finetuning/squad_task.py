@@ -32,7 +32,7 @@ def prepare_squad(
     for split, file in files.items():
         if file.misplaced:
             logger.warning(
-                "%s: questions with an answer that is not at its offset: %d, the first is '%s'; %s",
+                "%s: questions without an answer that is at its offset: %d, the first is '%s'; %s",
                 data[split],
                 len(file.misplaced),
                 file.misplaced[0],
@@ -42,6 +42,12 @@ def prepare_squad(
     windows = {
         split: make_windows(file, tokenizer, **limits, for_training=split == "train") for split, file in files.items()
     }
+    for split, made in windows.items():
+        if made.cut_off:
+            logger.info(
+                "%s: %d of %d questions are longer than max_query_length %d; their end is cut off",
+                *(split, made.cut_off, len(files[split].questions), limits["max_query_length"]),
+            )
     train, dev = windows["train"], windows["dev"]
     if len(train.sequences) == 0:
         raise BertlineError(f"{data['train']}: no question has an answer that is at its offset; name another file")

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import separators_in_pair
-from bertline.files import read_json
+from bertline.files import parse_json, read_text
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 
 MAX_OFFSET = 2**31 - 1
@@ -38,7 +38,7 @@ class Question:
 
 @dataclass(frozen=True)
 class SquadFile:
-    """A SQuAD file's contexts and questions, and the ids of those with an answer that is not at its offset."""
+    """A SQuAD file's contexts and questions, and the ids of those with answers, none of which is at its offset."""
 
     contexts: list[str]
     questions: list[Question]
@@ -55,10 +55,10 @@ def read_squad(path: Path | str, *, version_2: bool, labelled: bool = True) -> S
 
     Raises BertlineError naming the place of a missing key, a value of another type, a repeated id, an empty answer, a
     question without an answer if `version_2` or its own `is_impossible` is False, a file without questions, or one
-    that should be labelled and has no label at all. Questions with an answer that is not at its offset are listed, not
-    refused: scoring needs only their text, training leaves them out.
+    that should be labelled and has no label at all. Questions without an answer at its offset are listed, not refused:
+    scoring needs only their text, training leaves them out.
     """
-    document = read_json(path)
+    document = _read_document(path)
     contexts: list[str] = []
     questions: list[Question] = []
     seen: set[str] = set()
@@ -75,7 +75,7 @@ def read_squad(path: Path | str, *, version_2: bool, labelled: bool = True) -> S
                     raise BertlineError(f"{where}.qas[{q}]: the id '{question.id}' appears twice; ids must be unique")
                 seen.add(question.id)
                 questions.append(question)
-                if any(not _in_place(answer, context) for answer in question.answers):
+                if question.answers and not any(_in_place(answer, context) for answer in question.answers):
                     misplaced.append(question.id)
             contexts.append(context)
     if not questions:
@@ -83,6 +83,13 @@ def read_squad(path: Path | str, *, version_2: bool, labelled: bool = True) -> S
     if not has_labels:
         raise BertlineError(f"{path}: no question has an answer or is_impossible; name a file with labels")
     return SquadFile(contexts, questions, misplaced)
+
+
+def _read_document(path: Path | str) -> Any:
+    try:
+        return parse_json(read_text(path).removeprefix("\ufeff"))
+    except ValueError as error:
+        raise BertlineError(f"{path} is not JSON ({error}); correct it, or give another file") from None
 
 
 def _question(given: Any, context: int, where: str, version_2: bool, labelled: bool) -> Question:
@@ -131,8 +138,10 @@ class Windows:
     first_token: int32 [F], index of the first of them in the context.
     answer: int64 [F, 2], first and last token of the answer in the input; 0, 0 (= [CLS]) if the input lacks it.
     spans: for each context int32 [tokens, 2], each token's first character and the one after its last.
-    answer_tokens: int32 [Q, 2], first and last token of each question's first answer in its context; -1 for none.
-    unusable: number of answers unusable for training: misplaced, or removed by the tokenizer.
+    answer_tokens: int32 [Q, 2], first and last token of each question's first usable answer in its context; -1 for
+        none.
+    unusable: number of questions whose answers are all unusable for training: misplaced, or removed by the tokenizer.
+    cut_off: number of questions that were longer than `max_query_length`.
     """
 
     sequences: Sequences
@@ -143,6 +152,7 @@ class Windows:
     spans: list[np.ndarray]
     answer_tokens: np.ndarray
     unusable: int
+    cut_off: int
 
 
 def make_windows(
@@ -156,7 +166,7 @@ def make_windows(
 ) -> Windows:
     """Tokenize and split: a window starts every `doc_stride` tokens until one reaches the context's end.
 
-    With `for_training`, questions with an unusable answer are omitted; otherwise every question has a window.
+    With `for_training`, questions with unusable answers only are omitted; otherwise every question has a window.
     Source: convert_examples_to_features of Google's run_squad.py. Raises BertlineError if there is no room for context.
     """
     between = separators_in_pair(tokenizer)
@@ -168,7 +178,7 @@ def make_windows(
     encoded = tokenizer.encode_batch(squad.contexts, add_special_tokens=False)
     contexts = [encoding.ids for encoding in encoded]
     spans = [np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2) for encoding in encoded]
-    queries = [ids[:max_query_length] for ids in tokenize(tokenizer, [question.text for question in squad.questions])]
+    queries = tokenize(tokenizer, [question.text for question in squad.questions])
 
     pairs: list[tuple[Sequence[int], Sequence[int]]] = []
     rows: list[tuple[int, int, int, int, int]] = []
@@ -183,6 +193,7 @@ def make_windows(
             unusable += 1
             if for_training:
                 continue
+        query = query[:max_query_length]
         room = max_sequence_length - len(query) - 2 - between
         for start, end in _split(len(context), room, doc_stride):
             pairs.append((query, context[start:end]))
@@ -200,6 +211,7 @@ def make_windows(
         spans,
         answer_tokens,
         unusable,
+        sum(len(query) > max_query_length for query in queries),
     )
 
 
@@ -213,15 +225,17 @@ def _split(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def _tokens_of_answer(question: Question, context: str, spans: np.ndarray) -> tuple[int, int] | None:
-    """Return the first and last token that the first answer overlaps; None if it is missing or unusable."""
-    if not question.answers or not _in_place(question.answers[0], context):
-        return None
-    answer = question.answers[0]
-    start = answer.start + len(answer.text) - len(answer.text.lstrip())
-    end = answer.start + len(answer.text.rstrip())
-    first = int(np.searchsorted(spans[:, 1], start, side="right"))
-    last = int(np.searchsorted(spans[:, 0], end, side="left")) - 1
-    return (first, last) if first <= last else None
+    """Return the first and last token that the first usable answer overlaps; None without one."""
+    for answer in question.answers:
+        if not _in_place(answer, context):
+            continue
+        start = answer.start + len(answer.text) - len(answer.text.lstrip())
+        end = answer.start + len(answer.text.rstrip())
+        first = int(np.searchsorted(spans[:, 1], start, side="right"))
+        last = int(np.searchsorted(spans[:, 0], end, side="left")) - 1
+        if first <= last:
+            return first, last
+    return None
 
 
 def has_most_context(windows: Windows) -> np.ndarray:

@@ -21,7 +21,7 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.files import Json, parse_json
-from bertline.tasks.task import TextTask
+from bertline.tasks.task import METRICS_OF_CLASSES, METRICS_OF_NUMBERS, TextTask
 
 MAX_CELL_LENGTH = 2**31 - 1  # a cell may contain a whole book; the csv module's default limit is 128 KiB
 BYTES_OF_CELL = 8  # of a number, or of nothing, where unpacked bytes are counted
@@ -60,15 +60,19 @@ class Examples:
 
 def labels_of(table: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the labels that a table's settings list, as text; () without any. Raises BertlineError for equal ones."""
-    labels = tuple(map(str, table.get("labels", ())))
+    labels = tuple(str(label).strip() for label in table.get("labels", ()))
     for label in labels:
         if labels.count(label) > 1:
             raise BertlineError(f"labels: given '{label}' more than once, as a number and as text; leave one")
     return labels
 
 
-def check_f1(metrics: Sequence[str], labels: Sequence[str]) -> None:
-    """Raise BertlineError for F1, which is that of the second of two classes, if there are more."""
+def check_metrics(kind: str, metrics: Sequence[str], labels: Sequence[str]) -> None:
+    """Raise BertlineError for a metric of the other kind of table, or for F1 of the second of more than two classes."""
+    allowed = METRICS_OF_NUMBERS if kind == "regression" else METRICS_OF_CLASSES
+    for metric in metrics:
+        if metric not in allowed:
+            raise BertlineError(f"metrics: given '{metric}', allowed for {kind} are {', '.join(allowed)}")
     if "f1" in metrics and len(labels) > 2:
         raise BertlineError(
             f"metrics: given 'f1', which is that of the second of two classes, but there are {len(labels)}; write "
@@ -240,9 +244,15 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
+            columns = 0
             for row in reader:
-                if row:  # not an empty line
+                columns = columns or len(row)
+                if row:
                     yield reader.line_num, row
+                elif columns == 1:  # perhaps an empty text; of more columns, it is no row
+                    raise BertlineError(
+                        f'{path}: line {reader.line_num} is empty; remove it, or write "" for an empty text'
+                    )
         except csv.Error as error:
             raise BertlineError(f"{path}: line {reader.line_num}: not CSV ({error}); correct the line") from None
         except UnicodeDecodeError as error:
@@ -324,17 +334,17 @@ def _text(cell: Any, where: str) -> str:
 
 
 def _class(cell: Any, where: str) -> str:
-    """Return the name of a class: text, a number or a truth value."""
+    """Return the name of a class: text without white space around it, a number or a truth value."""
     is_number = isinstance(cell, int) or (isinstance(cell, float) and math.isfinite(cell))
     is_named = cell.strip() if isinstance(cell, str) else is_number
     if not is_named:
         raise BertlineError(f"{where}: given {reprlib.repr(cell)}, allowed is a class; correct or remove the record")
-    return str(cell)
+    return str(cell).strip()
 
 
 def _target(cell: Any, task: TextTask, where: str) -> float:
     if not task.is_regression:
-        name = cell if isinstance(cell, str) else _class(cell, where)
+        name = cell.strip() if isinstance(cell, str) else _class(cell, where)
         if isinstance(cell, bool):
             name = name if name in task.labels else name.lower()  # as JSON writes it
         elif isinstance(cell, int) and 0 <= cell < len(task.numbered_labels):

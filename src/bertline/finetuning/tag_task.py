@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,16 @@ from bertline.console import BertlineError
 from bertline.encoding.masking import IGNORED
 from bertline.encoding.tokenizer import special_token_ids, words_in_sentence
 from bertline.files import write_text
+from bertline.finetuning.conll import read_sentences
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
-from bertline.finetuning.tables import labels_of, read_lines
+from bertline.finetuning.tables import labels_of
 from bertline.tasks.task import LABELLED_SETS
 
 logger = logging.getLogger(__name__)
 
 OUTSIDE = "O"
-DOCUMENT_START = "-DOCSTART-"
 
 
 @dataclass(frozen=True)
@@ -39,47 +38,11 @@ class TaggedFile:
 
 
 def read_conll(path: Path | str, *, word: int, tag: int, tagged: bool = True) -> TaggedFile:
-    """Read words and tags from columns; an empty line ends a sentence, -DOCSTART- lines are skipped.
-
-    Args:
-        word, tag: the columns, counted from 0; negative ones count from the end. Columns are separated by tabs if the
-            line contains one, otherwise by spaces.
-        tagged: whether the file must have tags. If not, they are what is in that column, perhaps the words.
-
-    Raises BertlineError naming a line that lacks a column, has another number of them or is not UTF-8, or a file
-    without sentences.
-    """
+    """Read words and tags from columns. For the arguments and what it raises, see `read_sentences`."""
     file = TaggedFile([], [])
-    words: list[str] = []
-    tags: list[str] = []
-    expected = 0
-    for number, line in chain(read_lines(Path(path)), [(0, "")]):
-        # Not str.split: a word may contain a no-break space.
-        columns = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
-        if not line.strip(" \t") or columns[0] == DOCUMENT_START:
-            if words:
-                file.words.append(words)
-                file.tags.append(tags)
-                words, tags = [], []
-            if word >= 0 and tag >= 0:  # then columns behind them may vary between sentences
-                expected = 0
-            continue
-        where = f"{path}: line {number}"
-        places = [column % len(columns) if -len(columns) <= column < len(columns) else -1 for column in (word, tag)]
-        if -1 in places or (tagged and places[0] == places[1]):
-            raise BertlineError(
-                f"{where}: {len(columns)} columns, words are in column {word} and tags in {tag}; correct the line, or "
-                "the columns in the configuration"
-            )
-        expected = expected or len(columns)
-        if tagged and len(columns) != expected:
-            raise BertlineError(f"{where}: {len(columns)} columns, the lines before have {expected}; correct the line")
-        for kept, place in zip((words, tags), places, strict=True):
-            if not columns[place].strip(" \t"):  # a word may be a no-break or an ideographic space
-                raise BertlineError(f"{where}: column {place} is empty; correct or remove the line")
-            kept.append(columns[place])
-    if not file.words:
-        raise BertlineError(f"{path} contains no sentence; name a file with at least one")
+    for words, tags in read_sentences(path, word=word, tag=tag, tagged=tagged):
+        file.words.append(words)
+        file.tags.append(tags)
     return file
 
 
@@ -138,6 +101,10 @@ def prepare_tagging(
         for name, path in data.items()
     }
     found = {tag for tags in files["train"].tags for tag in tags}
+    if found == {OUTSIDE}:
+        raise BertlineError(
+            f"{data['train']}: column {table['tag']} contains only the tag {OUTSIDE}; a task needs two or more"
+        )
     labels = labels_of(table) or tuple(sorted(found | {OUTSIDE}))
     for name in ("train", "dev"):
         for sentence, tags in enumerate(files[name].tags, start=1):
@@ -170,7 +137,7 @@ def prepare_tagging(
             for name in files
             if name != "train"
         ),
-        baselines={"majority": _score([[majority] * len(tags) for tags in dev], dev)["f1"]},
+        baselines={"majority": _score([[majority] * len(tags) for tags in dev], dev, labels)["f1"]},
         examples={name: len(file.words) for name, file in files.items()}
         | {
             f"{name}_words_cut_off": sum(map(len, file.words)) - int(inputs[name].words_of.sum())
@@ -193,7 +160,7 @@ def _predicted(
             for words, found in zip(file.words, of_sentences, strict=True)
         ]
         suffix = "" if name == "dev" else f"_{name}"
-        scores = _score(tags, file.tags) if is_scored else {}
+        scores = _score(tags, file.tags, labels) if is_scored else {}
         return Evaluation(
             {f"{metric}{suffix}": score for metric, score in scores.items()},
             lambda folder: write_text(folder / f"predictions{suffix}.conll", _conll(TaggedFile(file.words, tags))),
@@ -202,8 +169,8 @@ def _predicted(
     return PredictedSet(name, inputs.sequences, evaluate)
 
 
-def _score(predictions: list[list[str]], references: list[list[str]]) -> dict[str, float]:
-    scores = compute_scores("tags", None, predictions, references)
+def _score(predictions: list[list[str]], references: list[list[str]], labels: tuple[str, ...]) -> dict[str, float]:
+    scores = compute_scores("tags", None, predictions, references, labels=labels)
     return {name: 100.0 * value for name, value in scores.items()}
 
 

@@ -18,8 +18,8 @@ from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize, truncate_pair
 from bertline.finetuning.submissions import write_predictions, write_submission_file
-from bertline.finetuning.tables import Examples, check_f1, labels_of, read_examples, read_labels
-from bertline.tasks.task import LABELLED_SETS, METRICS_OF_CLASSES, METRICS_OF_NUMBERS, TextTask
+from bertline.finetuning.tables import Examples, check_metrics, labels_of, read_examples, read_labels
+from bertline.tasks.task import LABELLED_SETS, METRICS_OF_NUMBERS, TextTask
 
 logger = logging.getLogger(__name__)
 
@@ -103,13 +103,9 @@ def text_task_of(table: Mapping[str, Any], train: str) -> TextTask:
     labels = () if is_regression else labels_of(table) or read_labels(train, table["label"])
     if not is_regression and len(labels) < 2:
         raise BertlineError(f"{train}: column '{table['label']}' contains only one class; a task needs two or more")
-    allowed = METRICS_OF_NUMBERS if is_regression else METRICS_OF_CLASSES
     usual = METRICS_OF_NUMBERS if is_regression else ("accuracy", "f1" if len(labels) == 2 else "f1_macro", "matthews")
     metrics = tuple(table.get("metrics", ())) or usual
-    for metric in metrics:
-        if metric not in allowed:
-            raise BertlineError(f"metrics: given '{metric}', allowed for {table['kind']} are {', '.join(allowed)}")
-    check_f1(metrics, labels)
+    check_metrics(table["kind"], metrics, labels)
     return TextTask(title="", texts=tuple(table["texts"]), label=table["label"], labels=labels, metrics=metrics)
 
 

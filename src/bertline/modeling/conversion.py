@@ -25,13 +25,12 @@ from bertline.files import write_folder_atomically, write_json
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertConfig
 from bertline.modeling.huggingface import (
-    check_head,
     from_huggingface,
-    read_config_json,
     read_configuration,
     unused_positions_of,
     write_huggingface,
 )
+from bertline.modeling.huggingface_heads import check_head, head_of, labels_of
 from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
 from bertline.modeling.weights import load_tensors
@@ -40,10 +39,6 @@ from bertline.tasks.task import Head
 
 logger = logging.getLogger(__name__)
 
-PICKLE = "pytorch_model.bin"
-CHECKPOINTS = "*.ckpt*.index"  # bert_model.ckpt.index, or model.ckpt-343.index
-# Ends of the names of transformers' classes without the head of a task, such as BertForPreTraining and BertModel.
-PRETRAINED = ("ForPreTraining", "ForMaskedLM", "Model")
 # The linear layers of Google's run_classifier.py and run_squad.py, and their names in transformers.
 HEADS = {
     "output_weights": "classifier.weight",
@@ -65,53 +60,39 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
         source: a folder with a TensorFlow checkpoint (`*.ckpt*.index`), `bert_config.json` and `vocab.txt`, as Google
             released BERT, or fine-tuned by its run_classifier.py or run_squad.py; or with `pytorch_model.bin`,
             `config.json` and a tokenizer. Only tensors are read from the pickle: one that would run code is refused.
+        output: the directory to write.
         lowercase: whether vocab.txt is lowercase; by default, what another file in its folder specifies.
 
     Raises BertlineError for a folder that contains neither, or whose files do not match.
     """
     if source.resolve() == output.resolve():
         raise BertlineError(f"{output}: the output is the source; name another folder")
-    found = sorted(source.glob(CHECKPOINTS))
-    if not found and not (source / PICKLE).exists():
-        raise BertlineError(f"{source} contains neither {CHECKPOINTS} nor {PICKLE}; name a folder with one of them")
+    found = sorted(source.glob(paths.TENSORFLOW_INDEX))
+    if not found and not (source / paths.PICKLE).exists():
+        raise BertlineError(
+            f"{source} contains neither {paths.TENSORFLOW_INDEX} nor {paths.PICKLE}; name a folder with one of them"
+        )
     if found[1:]:
         names = ", ".join(path.name for path in found)
         raise BertlineError(f"{source} has several checkpoints ({names}); leave one of them in the folder")
     index = found[0] if found else None
     described = source / (paths.CONFIG if index is None else "bert_config.json")
     config = read_configuration(described)
-    theirs = _of_pickle(source / PICKLE) if index is None else _of_tensorflow(index.with_suffix(""))
+    theirs = _of_pickle(source / paths.PICKLE) if index is None else _of_tensorflow(index.with_suffix(""))
     unused = unused_positions_of(config, described)
-    head = _head_of(config, described) if index is None else _head_of_tensorflow(theirs)
+    head = head_of(config, described) if index is None else _head_of_tensorflow(theirs)
     weights = from_huggingface(config, theirs, str(source), head, unused_positions=unused)
     if head is not None:
         _check_complete(config, head, weights, source)
+    outputs = len(weights["classifier.weight"]) if head else 0
     if head == "sequence":
-        check_head(described, read_config_json(described), len(weights["classifier.weight"]))
-    labels = _classes(described, head, weights.get("classifier.weight"))
+        check_head(described, outputs)
+    labels = labels_of(described, head, outputs)
     with TemporaryDirectory() as folder:
         tokenizer_json = Path(folder) / paths.TOKENIZER
         save_tokenizer(_tokenizer(source, lowercase), tokenizer_json)
         with write_folder_atomically(output) as aside:
             write_huggingface(config, weights, tokenizer_json, aside, head=head, labels=labels)
-
-
-def _head_of(config: NetworkConfig, path: Path) -> Head | None:
-    """Return the head of a fine-tuned network's config.json; None of a pretrained one.
-
-    Raises BertlineError for a class of transformers with another head, which would get lost.
-    """
-    given = read_config_json(path).get("architectures") or []
-    if not isinstance(given, list):
-        raise BertlineError(f"{path}: architectures is not a list; get it again")
-    heads = {name: head for head, (name, _) in architecture_of(config).huggingface.TASKS.items()}
-    made = str(next(iter(given), ""))
-    if made and made not in heads and not made.endswith(PRETRAINED):
-        raise BertlineError(
-            f"{path}: its architecture is {made}, whose head cannot be converted; allowed are {', '.join(heads)} and "
-            "pretrained networks"
-        )
-    return heads.get(made)
 
 
 def _check_complete(config: NetworkConfig, head: Head, weights: Mapping[str, Tensor], source: Path) -> None:
@@ -137,18 +118,6 @@ def _head_of_tensorflow(weights: Mapping[str, Tensor]) -> Head | None:
         "its linear layer is taken for one of %s", "texts" if head == "sequence" else "tokens: it has no pooler"
     )
     return head
-
-
-def _classes(described: Path, head: Head | None, weights: Tensor | None) -> tuple[str, ...]:
-    """Return the names of a head's classes; none of a regression and of answers."""
-    given = read_config_json(described)
-    outputs = 0 if weights is None else len(weights)
-    if head in (None, "answer") or (head == "sequence" and outputs == 1):
-        return ()
-    names = given.get("id2label") or {}
-    if not isinstance(names, dict):
-        raise BertlineError(f"{described}: id2label is not an object; get it again")
-    return tuple(str(names.get(str(index), f"LABEL_{index}")) for index in range(outputs))
 
 
 def _of_tensorflow(prefix: Path) -> dict[str, Tensor]:
@@ -255,7 +224,7 @@ def _of_pickle(path: Path) -> dict[str, Tensor]:
 
 def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:
     path = find_tokenizer(source)
-    if path.suffix == ".json" or path.with_name("tokenizer_config.json").exists():
+    if path.suffix == ".json" or path.with_name(paths.TOKENIZER_CONFIG).exists():
         tokenizer = read_tokenizer(path)
         if lowercase is not None and settings_of(tokenizer).get("lowercase", lowercase) != lowercase:
             raise BertlineError(

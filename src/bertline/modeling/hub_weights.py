@@ -15,11 +15,10 @@ from typing import Any, cast
 
 from bertline.console import BertlineError
 from bertline.corpus.download import Expected, download
-from bertline.encoding.tokenizer import TOKENIZER_FILES
 from bertline.files import fsync_directory
 from bertline.results import paths
 
-FILES = (paths.CONFIG, paths.WEIGHTS, *TOKENIZER_FILES, "tokenizer_config.json", paths.FINETUNED_TASK)
+FILES = (*paths.FILES_OF_WEIGHTS, paths.FINETUNED_TASK)
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 MAX_MODEL = 20_000_000_000  # bytes; the networks that are read have at most some billion
 
@@ -81,8 +80,10 @@ def _check_files(name: str, listed: set[str]) -> None:
         raise BertlineError(f"{name} has no {paths.WEIGHTS}; choose the commit of a model")
     if paths.CONFIG not in listed:
         raise BertlineError(f"{name} has no config.json; choose the commit of a model in Hugging Face's layout")
-    if not listed & set(TOKENIZER_FILES):
-        raise BertlineError(f"{name} has neither {' nor '.join(TOKENIZER_FILES)}; choose a commit with its tokenizer")
+    if not listed & set(paths.TOKENIZER_FILES):
+        raise BertlineError(
+            f"{name} has neither {' nor '.join(paths.TOKENIZER_FILES)}; choose a commit with its tokenizer"
+        )
 
 
 def _check_blob(path: Path, described: Any, name: str) -> None:

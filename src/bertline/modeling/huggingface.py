@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 
 from bertline.console import BertlineError
 from bertline.encoding.normalizer import removes_joiners, settings_of
 from bertline.encoding.tokenizer import (
     BERT_MAX_WORD_LENGTH,
+    add_template,
     is_byte_level,
     is_unigram,
     read_tokenizer,
@@ -132,9 +132,9 @@ def load_huggingface(directory: Path, head: Head | None = None) -> tuple[Network
     are absent. Raises BertlineError for another network, an incomplete directory, or weights that are only a pickle.
     """
     config, path = read_configuration(directory / paths.CONFIG), directory / paths.WEIGHTS
-    if not path.exists() and (directory / "pytorch_model.bin").exists():
+    if not path.exists() and (directory / paths.PICKLE).exists():
         raise BertlineError(
-            f"{path} does not exist, and pytorch_model.bin is a pickle, which is not read; convert it: "
+            f"{path} does not exist, and {paths.PICKLE} is a pickle, which is not read; convert it: "
             f"python workflow/scripts/convert_weights.py {directory} --output another-folder"
         )
     unused = unused_positions_of(config, directory / paths.CONFIG)
@@ -278,20 +278,6 @@ def read_config_json(path: Path) -> dict[str, Any]:
     return given
 
 
-def check_head(path: Path, given: Mapping[str, Any], outputs: int) -> None:
-    """Raise BertlineError if a config.json describes another head for sequences than the one that is computed."""
-    read = {
-        "classifier_pooling": "cls",  # of ModernBERT
-        "problem_type": "regression" if outputs == 1 else "single_label_classification",
-    }
-    for key, value in read.items():
-        if given.get(key) not in (None, value):
-            raise BertlineError(
-                f"{path}: {key} is {given[key]!r}, only {value!r} can be read with {outputs} outputs; "
-                "choose another model"
-            )
-
-
 def load_encoder(model: nn.Module, state_dict: Mapping[str, Tensor]) -> list[str]:
     """Load the weights of `state_dict` (Bertline's names) that `model` has, in place.
 
@@ -327,10 +313,7 @@ def _write_tokenizer(
     identifiers = tokenizer.get_vocab()
     special = special_token_ids(tokenizer)
     if tokenizer.post_processor is None:
-        ends = [(token, special[token]) for token in ("[CLS]", "[SEP]")]
-        tokenizer.post_processor = TemplateProcessing(
-            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
-        )
+        add_template(tokenizer)
     save_tokenizer(tokenizer, directory / paths.TOKENIZER)
     names = {f"{token[1:-1].lower()}_token": tokenizer.id_to_token(index) for token, index in special.items()}
     # A BERT from elsewhere may have one type of tokens, and no embedding for a second text's.
@@ -343,7 +326,7 @@ def _write_tokenizer(
     if head:  # "[SEP]" in a text is text, as in training; a masked language model's user writes "[MASK]"
         shared["split_special_tokens"] = True
     if is_byte_level(tokenizer) or is_unigram(tokenizer):
-        write_json(directory / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **shared})
+        write_json(directory / paths.TOKENIZER_CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", **shared})
         return identifiers | special
     words = sorted(identifiers, key=lambda word: identifiers[word])
     write_text(directory / "vocab.txt", "".join(f"{word}\n" for word in words))
@@ -357,5 +340,5 @@ def _write_tokenizer(
         "tokenize_chinese_chars": bool(normalizer.get("handle_chinese_chars", True)),
         **shared,
     }
-    write_json(directory / "tokenizer_config.json", settings)
+    write_json(directory / paths.TOKENIZER_CONFIG, settings)
     return identifiers

@@ -13,6 +13,7 @@ from bertline.console import BertlineError
 from bertline.corpus.books import read_checksums
 from bertline.corpus.dump_files import check_name, is_multistream, natural_order
 from bertline.corpus.encodings import check_encoding
+from bertline.corpus.quality import comparable_stop_words
 from bertline.corpus.unpacking import check_is_text, without_lists
 from bertline.files import Json, check_is_utf8, digest_of_files
 from bertline.fingerprint import fingerprint, stage_versions
@@ -178,7 +179,12 @@ def _check_sentences(corpus: Json, name: str) -> None:
 
 
 def _check_stop_words(corpus: Json, semantic: Json, name: str) -> None:
-    """Raise BertlineError if English stop words would be searched in text that is known to be in another language."""
+    """Raise BertlineError for stop words that are no words, or in English for text known to be in another language."""
+    if "stop_words" in semantic:
+        try:
+            comparable_stop_words(tuple(corpus["stop_words"]))
+        except BertlineError as error:
+            raise BertlineError(f"configuration: corpora.{name}.{error}") from None
     kept = corpus.get("language_identification", {}).get("keep", [])
     languages = {corpus.get("language"), *([kept] if isinstance(kept, str) else kept)} - {None, "simple"}
     if "gopher_quality" in corpus["cleaning"] and "stop_words" not in semantic and languages - {"en", "eng"}:

@@ -55,6 +55,7 @@ class DatasetEntry(TypedDict):
         corpora: keys of the plan's `corpora`; of a finished one, their names.
         settings: of one that the graph makes, as the following.
         shards: names, with that of the held-out one.
+        fingerprint_without_lengths: of the samples of any one sequence length, and of the tokenizer.
     """
 
     name: str
@@ -64,6 +65,7 @@ class DatasetEntry(TypedDict):
     corpora: NotRequired[list[str]]
     settings: NotRequired[Json]
     shards: NotRequired[list[str]]
+    fingerprint_without_lengths: str
 
 
 class PhaseRecipe(TypedDict):
@@ -72,6 +74,7 @@ class PhaseRecipe(TypedDict):
     Attributes:
         model: the network's configuration.
         dataset: a fingerprint.
+        dataset_without_lengths: its fingerprint without the sequence lengths that it has.
         phase: its name in the run that first has it.
         settings: with all defaults.
         initial_weights: {"phase": fingerprint}, or `directory` and `content` of external weights; None for random ones.
@@ -82,6 +85,7 @@ class PhaseRecipe(TypedDict):
     fingerprint: str
     model: Json
     dataset: str
+    dataset_without_lengths: str
     seed: int
     phase: str
     settings: Json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import TOKENIZER_FILES, find_tokenizer
+from bertline.encoding.tokenizer import find_tokenizer
 from bertline.files import Json
 from bertline.fingerprint import fingerprint
 from bertline.planning.corpora import digests, expand
@@ -14,7 +14,7 @@ from bertline.results import paths
 from bertline.training.given_files import content_of, files_of_weights
 
 # Layouts that workflow/scripts/convert_weights.py reads.
-CONVERTIBLE = ("pytorch_model.bin", "*.ckpt*.index")
+CONVERTIBLE = (paths.PICKLE, paths.TENSORFLOW_INDEX)
 RELEASE = ("bert_config.json", "vocab.txt", "*.ckpt.index", "*.ckpt.data-*")
 # Keys of the initial weights of a recipe that do not determine a result.
 PLACES = ("directory", "name", "hub")
@@ -76,7 +76,7 @@ def external_tokenizer(plan: Plan, key: str, directory: str) -> str:
         return str(find_tokenizer(Path(directory)))
     except BertlineError as error:
         plan.problems.append(f"configuration: {key}: {error}")
-        return str(Path(directory, TOKENIZER_FILES[0]))
+        return str(Path(directory, paths.TOKENIZER))
 
 
 def release_files(plan: Plan, directory: str) -> list[str]:

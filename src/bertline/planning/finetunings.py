@@ -49,6 +49,11 @@ def add_finetunings(plan: Plan, run: RunEntry, start: Start, task: str, settings
         with_tests=settings.get("predict_test", False),
         digests=partial(digests_of_one, absent),
     )
+    if "negatives" in _chosen(plan, task, settings) and "train_qrels" not in data.files:
+        raise BertlineError(
+            f"configuration: {where}.negatives: given {settings['negatives']}, but only with train.qrels are negatives "
+            "drawn; leave it out"
+        )
     absent += unreadable_columns(data)
     if absent:
         # Missing task data should not block a week of pretraining.
@@ -80,11 +85,42 @@ def _check_settings(plan: Plan, where: str, start: Start, task: str, settings: J
             f"{where}.max_query_length: given {settings['max_query_length']}, which leaves no room for a context in "
             f"max_sequence_length {settings['max_sequence_length']}; lower the first or raise the second"
         )
+    if "doc_stride" in settings:
+        room = settings["max_sequence_length"] - settings["max_query_length"] - 3
+        if settings["doc_stride"] >= room:
+            advice = f"write one below {room}, such as {room // 2}" if room > 1 else "lower max_query_length"
+            raise BertlineError(
+                f"{where}.doc_stride: given {settings['doc_stride']}, but next to a question of max_query_length "
+                f"{settings['max_query_length']}, a window of {settings['max_sequence_length']} tokens has {room} of "
+                f"the context, and windows would not overlap; {advice}"
+            )
     allowed = definition(plan.schema, settings_of_task(task))
     filled_in = fill_defaults(settings, allowed, plan.schema)
-    check_used(strip_defaults(settings, allowed, plan.schema), filled_in, allowed, where)
+    chosen = _chosen(plan, task, settings)
+    check_used(chosen, filled_in, allowed, where)
     if problem := missing_base_batch_size(filled_in):
         raise BertlineError(f"{where}.{problem}")
+    _check_grid(where, chosen, settings["grid"], settings["random_weights"])
+
+
+def _chosen(plan: Plan, task: str, settings: Json) -> Json:
+    """Return the settings that differ from their defaults."""
+    return strip_defaults(settings, definition(plan.schema, settings_of_task(task)), plan.schema)
+
+
+def _check_grid(where: str, chosen: Json, grid: Json, random_weights: list[float]) -> None:
+    """Raise BertlineError for a setting that the grid replaces everywhere, or for values whose names are the same."""
+    for key in grid:
+        if key in chosen and (key == "learning_rate" or not random_weights):
+            raise BertlineError(f"{where}.{key}: given {chosen[key]}, but grid.{key} replaces it; leave one out")
+    for key, values in [*((f"grid.{key}", values) for key, values in grid.items()), ("random_weights", random_weights)]:
+        named: dict[str, float] = {}
+        for value in values:
+            if named.setdefault(f"{value:g}", value) != value:
+                raise BertlineError(
+                    f"{where}.{key}: given {named[f'{value:g}']} and {value}, whose results would both be named "
+                    f"{value:g}; leave one out"
+                )
 
 
 def _starts(name: str, settings: Json) -> Iterator[tuple[str, str, Json]]:

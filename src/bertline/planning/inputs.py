@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bertline.planning.entries import last_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import model_folder
-from bertline.planning.targets import choices, of_runs, scores
+from bertline.planning.targets import choices, dataset_cards, deleted_models, of_runs, scores
 from bertline.results import paths
 
 
@@ -19,20 +19,20 @@ def made(plan: Plan, files: list[str]) -> list[str]:
     Only these are inputs of rules. The others are identified by their content, and may be anywhere, also among the
     results of another configuration, which no rule of this one makes.
     """
-    planned: dict[str, Collection[str]] = {
-        "datasets": plan.built_datasets,
-        "phases": plan.phases,
-        "finetunings": plan.finetunings,
-        "kept": plan.kept,
-        "collections": plan.collections,
-    }
+    planned = {**plan.named_by_fingerprint, Path(paths.DATASET).parent: plan.built_datasets}
 
     def is_made(file: str) -> bool:
-        folder, kind, key = (*Path(file).parts, "", "", "")[:3]
-        in_plan = folder == Path(paths.RUN).parts[0] and (kind not in planned or key in planned[kind])
+        results, kind, key = (*Path(file).parts, "", "", "")[:3]
+        in_plan = results == Path(paths.RUN).parts[0] and key in planned.get(Path(results, kind), [key])
         return in_plan or file in plan.downloads or file in plan.fetched
 
     return list(filter(is_made, files))
+
+
+def models_to_make_again(plan: Plan) -> list[str]:
+    """List the deleted models of finished fine-tunings that a choice or a prediction needs."""
+    absent = [entry for output, entry in plan.predictions.items() if not Path(output).exists()]
+    return [*deleted_models(plan), *(model_folder(entry["model"]) for entry in absent)]
 
 
 def card_of_phase(plan: Plan, phase: str) -> str:
@@ -109,6 +109,11 @@ def model_of_prediction(plan: Plan, output: str) -> list[str]:
 def card_of_run(plan: Plan, run: str) -> str:
     """Return the dataset.json of a run that pretrains."""
     return card_of_phase(plan, last_phase(plan.runs[run]))
+
+
+def cards_of_report(plan: Plan, report: str) -> list[str]:
+    """List the dataset.json of every dataset."""
+    return dataset_cards(plan)
 
 
 def journals_of_run(plan: Plan, run: str) -> list[str]:

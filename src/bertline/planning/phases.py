@@ -53,6 +53,7 @@ def add_phase(
         "fingerprint": "",
         "model": model,
         "dataset": dataset,
+        "dataset_without_lengths": plan.datasets[dataset]["fingerprint_without_lengths"],
         "seed": run["seed"],
         "phase": phase,
         "settings": {name: value for name, value in settings.items() if name != "initial_weights"},
@@ -60,7 +61,8 @@ def add_phase(
     }
     _place_in_data(plan, f"{where}.phases.{phase}", recipe)
     identifying = {
-        **{name: value for name, value in recipe.items() if name != "fingerprint"},
+        # The samples of a length do not depend on the other lengths of a dataset.
+        **{name: value for name, value in recipe.items() if name not in ("fingerprint", "dataset")},
         "settings": semantic,
         "initial_weights": without_directory(initial) if initial else None,
         "versions": stage_versions("pretraining"),
@@ -76,7 +78,8 @@ def phases_with_same_samples(plan: Plan, phase: PhaseRecipe) -> list[str]:
     while initial and "phase" in initial:
         earlier = plan.phases[initial["phase"]]
         same_length = earlier["settings"]["sequence_length"] == phase["settings"]["sequence_length"]
-        if same_length and (earlier["dataset"], earlier["seed"]) == (phase["dataset"], phase["seed"]):
+        same_data = all(earlier[name] == phase[name] for name in ("dataset_without_lengths", "seed"))
+        if same_length and same_data:
             found.append(str(initial["phase"]))
         initial = earlier["initial_weights"]
     return found

@@ -5,6 +5,7 @@ The graph gets its paths and settings from the plan; nothing in this package run
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,6 +58,20 @@ class Plan:
     def skipped(self) -> dict[tuple[str, str], str]:
         """The tasks that are skipped because their data is missing: (run, task) -> a message."""
         return {(name, task): line for name, run in self.runs.items() for task, line in run["skipped"].items()}
+
+    @property
+    def named_by_fingerprint(self) -> dict[Path, Collection[str]]:
+        """The folders whose results are named by fingerprints, and the fingerprints that the plan has there."""
+        kinds: dict[str, Collection[str]] = {
+            paths.CORPUS: self.corpora,
+            paths.EVALUATION: [self.evaluation["fingerprint"]] if self.evaluation else [],
+            paths.DATASET: self.datasets,
+            paths.PHASE: self.phases,
+            paths.FINETUNING: self.finetunings,
+            paths.KEPT: self.kept,
+            paths.COLLECTION: self.collections,
+        }
+        return {Path(template).parent: keys for template, keys in kinds.items()}
 
     @property
     def built_datasets(self) -> dict[str, DatasetEntry]:

@@ -6,19 +6,23 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import Json
+from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests, expand
-from bertline.planning.entries import PredictionRecipe, last_phase
+from bertline.planning.entries import FinetuningRecipe, PredictionRecipe, last_phase
 from bertline.planning.external_weights import external_weights
+from bertline.planning.finetunings import key_of_task
 from bertline.planning.models import check_layers, check_length, read_network
 from bertline.planning.patterns import normal_path
 from bertline.planning.plan import Plan
 from bertline.results import paths
 from bertline.settings.configuration import defaults_of
+from bertline.tasks.registry import description_of
 
 # Default files by key of the configuration, which is also the key of the plan's entries.
 DEFAULT_OUTPUTS = {"predict": paths.PREDICTION, "features": paths.FEATURES}
 RANKED = ("collection", "queries", "candidates")  # the files of a ranking
+WITHOUT_COLUMNS = {"predict": (*CONLL_SUFFIXES, ".json"), "features": (".txt",)}  # files whose columns have no names
 # Folders of the graph, in which no output overwrites a result.
 FOLDERS = ("results", "resources", "logs", "benchmarks")
 
@@ -43,6 +47,9 @@ def add_predictions(plan: Plan) -> None:
                 raise BertlineError(f"configuration: {key}.output: {output} is also an input; choose another file")
             if kind == "features":
                 _check_network(plan, key, given, model)
+            else:
+                _check_answer_options(plan, key, given, model)
+            _check_columns(kind, key, given, files)
             options = {
                 part: value for part, value in given.items() if part not in ("model", "inputs", "output", *RANKED)
             }
@@ -96,6 +103,14 @@ def _model(plan: Plan, key: str, given: str | Json, problems: list[str]) -> Json
     if name in skipped or str(Path(name).parent) in skipped:
         problems.append(f"configuration: {key}: {given} is of a task whose data is absent; both are left out")
         return {"directory": given}
+    for run, entry in plan.runs.items():
+        for task, choice in entry["kept"].items():
+            if name == f"{run}/{task}" and plan.kept[choice]["keep"] == "none":
+                of_task = key_of_task(plan.finetunings[plan.kept[choice]["finetunings"][0]]["task"])
+                raise BertlineError(
+                    f"configuration: {key}: given {given}, but runs.{run}.finetune.{of_task}.keep is none; write best "
+                    "or all there, or name one of the seeds"
+                )
     if name not in models and name not in seeds:
         allowed = ", ".join(f"{runs}/{model}" for model in models) or "none yet"
         raise BertlineError(
@@ -112,13 +127,42 @@ def _task_of_folder(plan: Plan, model: Json) -> Json:
     return {"task": list(digests([path]).values())} if path.is_file() else {}
 
 
+def _check_columns(kind: str, key: str, given: Json, files: list[Path]) -> None:
+    """Raise BertlineError for names of columns if no input has any."""
+    columns, suffixes = given.get("columns", []), {file.suffix for file in files}
+    is_default = not columns if kind == "predict" else columns == defaults_of("features")["columns"]
+    if files and not is_default and suffixes <= set(WITHOUT_COLUMNS[kind]):
+        raise BertlineError(
+            f"configuration: {key}.columns: given {', '.join(columns)}, but {', '.join(sorted(suffixes))} files have "
+            "no named columns; leave it out"
+        )
+
+
+def _finetuning_of(plan: Plan, model: Json) -> FinetuningRecipe | None:
+    """Return the fine-tuning that a model is of, or the first of a choice; None for other models."""
+    key = plan.kept[model["kept"]]["finetunings"][0] if "kept" in model else model.get("finetuning")
+    return plan.finetunings[key] if key else None
+
+
+def _check_answer_options(plan: Plan, key: str, given: Json, model: Json) -> None:
+    """Raise BertlineError for options of answers if the model is of a task that has none."""
+    finetuning = _finetuning_of(plan, model)
+    if finetuning is None or description_of(finetuning["task"], finetuning.get("table")).head == "answer":
+        return
+    for name, default in (("n_best", 1), ("null_threshold", None)):
+        if given.get(name, default) != default:
+            raise BertlineError(
+                f"configuration: {key}.{name}: given {given[name]}, but the model answers no questions; leave it out"
+            )
+
+
 def _check_network(plan: Plan, key: str, features: Json, model: Json) -> None:
     """Raise BertlineError for layers or lengths that the network of some features does not have."""
     if "phase" in model:
         network: Json | None = plan.phases[model["phase"]]["model"]
     else:
-        finetuning = plan.kept[model["kept"]]["finetunings"][0] if "kept" in model else model.get("finetuning")
-        network = plan.finetunings[finetuning]["model"] if finetuning else model
+        finetuning = _finetuning_of(plan, model)
+        network = finetuning["model"] if finetuning else model
         if "directory" in network:
             network = read_network(Path(network["directory"], paths.CONFIG))
     if network is None:  # not fetched yet

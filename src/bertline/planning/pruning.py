@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,15 +76,7 @@ def _remains() -> Iterator[Path]:
 def not_asked_for(plan: Plan) -> list[Prunable]:
     """Return results that the plan's configuration does not request: perhaps those of another configuration."""
     found = []
-    wanted: dict[str, Collection[str]] = {
-        paths.DATASET: plan.datasets,
-        paths.PHASE: plan.phases,
-        paths.FINETUNING: plan.finetunings,
-        paths.KEPT: plan.kept,
-        paths.COLLECTION: plan.collections,
-    }
-    for template, keys in wanted.items():
-        folder = Path(template).parent
+    for folder, keys in plan.named_by_fingerprint.items():
         found += _entries(folder.name, (path for path in folder.glob("*") if path.is_dir() and path.name not in keys))
     return found
 

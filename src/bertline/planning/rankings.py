@@ -37,7 +37,11 @@ def add_collection(
         tfrecords: whether it is a TFRecord file.
         dataset, tokenizer: a dataset by its fingerprint, or the file of another tokenizer.
     """
-    read_by = {"dataset": dataset} if tokenizer is None else {"tokenizer": _content_of(plan, tokenizer)}
+    read_by: dict[str, object] = {}
+    if tokenizer is not None:
+        read_by["tokenizer"] = _content_of(plan, tokenizer)
+    elif dataset is not None:
+        read_by["dataset"] = plan.datasets[dataset]["fingerprint_without_lengths"]
     key = fingerprint({"source": content, "tfrecords": tfrecords, **read_by, "versions": stage_versions("collection")})
     recipe: CollectionRecipe = {"fingerprint": key, "source": source, "tfrecords": tfrecords}
     if tokenizer is not None:

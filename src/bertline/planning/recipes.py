@@ -96,6 +96,7 @@ def dataset_recipe(plan: Plan, dataset: str) -> Json:
         }
     return {
         "fingerprint": dataset,
+        "fingerprint_without_lengths": entry["fingerprint_without_lengths"],
         "settings": entry["settings"],
         "sequence_lengths": plan.config["sequence_lengths"],
         "corpora": entry["corpora"],

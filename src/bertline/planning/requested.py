@@ -17,8 +17,6 @@ from bertline.results.kept import missing_models
 
 # A checkpoint, as `pretrained` names it, and its path in the phase's folder.
 STEP = re.compile(r"(.+?)(?:@|/exports/|/checkpoints/)step-0*(\d+)")
-# The folders of results whose names are fingerprints in the plan.
-FINGERPRINTED = ("corpora", "datasets", "phases", "finetunings", "kept")
 NEAREST = 3
 
 
@@ -85,15 +83,15 @@ def _misses(plan: Plan, file: str, folder: Name | None) -> list[str] | None:
     if folder is not None and not folder.target:  # of a folder behind a link, the plan has further files
         known = [Path(other).name for other in folder.files]
         return None if file in folder.files else difflib.get_close_matches(Path(file).name, known)
-    kind, key = (*Path(file).parts, "", "", "")[1:3]
-    if file.startswith("results/") and kind in FINGERPRINTED:
-        if key not in getattr(plan, kind):
-            return []
+    results, kind, key = (*Path(file).parts, "", "", "")[:3]
+    above = Path(results, kind)
+    if key not in plan.named_by_fingerprint.get(above, [key]):
+        return []
+    if above == Path(paths.CORPUS).parent and is_listed(plan.corpora[key]):
         last = Path(file).name
-        if kind == "corpora" and is_listed(plan.corpora[key]) and last != Path(paths.PUNKT).name:
-            parts = parts_of(plan.corpora[key])
-            if not any(last == part or last.startswith(f"{part}.") for part in parts):
-                return difflib.get_close_matches(last, [f"{part}{''.join(Path(last).suffixes)}" for part in parts])
+        parts = parts_of(plan.corpora[key])
+        if last != Path(paths.PUNKT).name and not any(last == part or last.startswith(f"{part}.") for part in parts):
+            return difflib.get_close_matches(last, [f"{part}{''.join(Path(last).suffixes)}" for part in parts])
     return None
 
 

@@ -95,6 +95,7 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
                 "static_masks": bool(content.get("static_masks", False)),
                 "lengths": [int(length) for length in content["sequence_lengths"]],
                 "corpora": [str(corpus["name"]) for corpus in content["corpora"]],
+                "fingerprint_without_lengths": str(content.get("fingerprint_without_lengths", key)),
             }
         return key
     for corpus in dataset["corpora"]:
@@ -102,6 +103,11 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
     for sampled in groups_of(dataset.get("sample", {}), dataset["corpora"]):
         for corpus in sampled[0]:
             check_allowed(f"configuration: datasets.{name}.sample", corpus, dataset["corpora"], "the dataset's corpora")
+    if dataset["passes"] > 1 and (dataset["pair_objective"], dataset["short_sequence_probability"]) == ("none", 0):
+        raise BertlineError(
+            f"configuration: datasets.{name}.passes: given {dataset['passes']}, but with pair_objective: none and "
+            "short_sequence_probability: 0 all passes make the same samples; leave it out"
+        )
     corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
     if not isinstance(dataset["shards"], int):  # the same dataset as with the number
         of_corpora = [plan.corpora[corpus] for corpus in corpora]
@@ -124,16 +130,15 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
     # Reporting overlapping documents changes no sample; dropping them does, and so do the sets.
     if semantic.pop("evaluation_overlap", None) == "drop":
         semantic["evaluation_overlap"] = plan.evaluation and plan.evaluation["fingerprint"]
-    key = fingerprint(
-        {
-            "dataset": semantic,
-            "corpora": corpora,
-            "sequence_lengths": sorted(plan.config["sequence_lengths"]),
-            "versions": stage_versions(*stages),
-        }
-    )
-    shards = [f"{index:05d}" for index in range(dataset["shards"])]
-    plan.datasets[key] = {"name": name, "settings": dataset, "corpora": corpora, "shards": [*shards, paths.HELD_OUT]}
+    identifying = {"dataset": semantic, "corpora": corpora, "versions": stage_versions(*stages)}
+    key = fingerprint({**identifying, "sequence_lengths": sorted(plan.config["sequence_lengths"])})
+    plan.datasets[key] = {
+        "name": name,
+        "settings": dataset,
+        "corpora": corpora,
+        "shards": [*(f"{index:05d}" for index in range(dataset["shards"])), paths.HELD_OUT],
+        "fingerprint_without_lengths": fingerprint(identifying),
+    }
     return key
 
 
@@ -158,7 +163,7 @@ def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -
     start = Start(
         initial={"phase": last},
         # Random weights still depend on the dataset: its tokenizer reads the task's text.
-        random={"model": model, "dataset": dataset},
+        random={"model": model, "dataset": plan.datasets[dataset]["fingerprint_without_lengths"]},
         model=model,
         network=model,
     )
@@ -201,7 +206,7 @@ def _add_run_of_another(plan: Plan, name: str, run: Json) -> None:
     dataset = trained[other]["dataset"]
     start = Start(
         initial={"phase": fingerprint_of_phase, **({"step": int(step)} if step else {})},
-        random={"model": entry["model"], "dataset": dataset},
+        random={"model": entry["model"], "dataset": entry["dataset_without_lengths"]},
         model=entry["model"],
         network=entry["model"],
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bertline.console import BertlineError
+from bertline.corpus.unpacking import is_compressed
 from bertline.files import Json
 from bertline.planning.entries import CorpusEntry
 
@@ -14,7 +15,6 @@ MAX_SHARDS = 99999
 # Bytes of text in a byte of a file. English Wikipedia has 20 GB of text in 25 GB of bz2; compressed prose a third.
 OF_DUMP = 0.8
 OF_COMPRESSED = 3.0
-COMPRESSED = (".gz", ".zst", ".bz2", ".xz", ".zip", ".7z", ".tgz", ".parquet")
 
 
 def number_of_shards(name: str, dataset: Json, corpora: Sequence[CorpusEntry]) -> int:
@@ -49,4 +49,4 @@ def _sizes(name: str, corpus: CorpusEntry) -> Iterator[float]:
         return
     for files in corpus["parts"].values():
         for file in files:
-            yield Path(file).stat().st_size * (OF_COMPRESSED if file.lower().endswith(COMPRESSED) else 1.0)
+            yield Path(file).stat().st_size * (OF_COMPRESSED if is_compressed(file) else 1.0)

@@ -45,8 +45,12 @@ def finetuned(plan: Plan) -> list[str]:
     A task that is skipped because its data is absent has a file that never exists.
     """
     skipped = [paths.SKIPPED_TASK.format(run=run, task=task) for run, task in plan.skipped]
-    again = {str(model) for choice in plan.kept.values() for model in missing_models(choice)}
-    return [*scores(plan.finetunings), *choices(plan.kept), *sorted(again), *skipped]
+    return [*scores(plan.finetunings), *choices(plan.kept), *deleted_models(plan), *skipped]
+
+
+def deleted_models(plan: Plan) -> list[str]:
+    """List the models that were deleted but are needed for a choice."""
+    return sorted({str(model) for choice in plan.kept.values() for model in missing_models(choice)})
 
 
 def dump_listings(plan: Plan) -> list[str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import Json
-from bertline.finetuning.tables import check_f1, labels_of, read_columns
+from bertline.finetuning.conll import read_sentences
+from bertline.finetuning.tables import check_metrics, labels_of, read_columns
 from bertline.fingerprint import fingerprint
 from bertline.results import paths
 from bertline.tasks.glue import GLUE_TASKS, GlueTask
@@ -54,16 +55,22 @@ def task_data(evaluation: Json, run: str, task: str, *, with_tests: bool, digest
 
 
 def unreadable_columns(data: TaskData) -> Iterator[str]:
-    """Yield what is wrong with the header, and the first row, of each file of a custom table that is on disk."""
-    if data.table is None or "label" not in data.table:
+    """Yield what is wrong with the header and the first row, or sentence, of each file of a custom table on disk."""
+    if data.table is None or data.table["kind"] == "ranking":
         return
     for name, file in data.files.items():
-        columns = [*data.table["texts"], *([] if name == "test" else [data.table["label"]])]
         if file not in data.downloads and Path(file).exists():
             try:
-                next(read_columns(Path(file), columns), None)
+                _read_first(data.table, Path(file), labelled=name != "test")
             except BertlineError as error:
                 yield str(error)
+
+
+def _read_first(table: Json, path: Path, *, labelled: bool) -> None:
+    if table["kind"] == "tagging":
+        next(read_sentences(path, word=table["word"], tag=table["tag"], tagged=labelled))
+    else:
+        next(read_columns(path, [*table["texts"], *([table["label"]] if labelled else [])]), None)
 
 
 def _missing(where: str, run: str, task: str) -> BertlineError:
@@ -78,12 +85,30 @@ def _named_files(given: Json, where: str, with_tests: bool, digests: Digests) ->
         _add_file(data, where, name, given[name], digests)
     if "kind" in given:
         try:
-            check_f1(given.get("metrics", ()), labels_of(given))
+            _check_table(given)
         except BertlineError as error:
             raise BertlineError(f"configuration: {where}.{error}") from None
         data.table = {key: value for key, value in given.items() if key not in ("train", "dev", "test")}
         data.content["table"] = data.table
     return data
+
+
+def _check_table(table: Json) -> None:
+    """Raise BertlineError, beginning with the key, for a description of a table that contradicts itself."""
+    kind, labels, texts = table["kind"], labels_of(table), table.get("texts", [])
+    if kind == "tagging":
+        if table["tag"] == table["word"]:
+            raise BertlineError(
+                f"tag: given {table['tag']}, which is also the column of the word; name that of the tags"
+            )
+        return
+    if kind == "regression" and labels:
+        raise BertlineError(f"labels: given {', '.join(labels)}, but kind regression has numbers; leave it out")
+    if len(set(texts)) < len(texts):
+        raise BertlineError(f"texts: given '{texts[0]}' twice; name two columns, or this one once")
+    if table["label"] in texts:
+        raise BertlineError(f"label: given '{table['label']}', which is also one of texts; name another column")
+    check_metrics(kind, table.get("metrics", ()), labels)
 
 
 def _ranking_data(rankings: Json, run: str, task: str, with_tests: bool, digests: Digests) -> TaskData:

@@ -91,10 +91,7 @@ def network_of(network: Network) -> Json:
     """Return the keys of a network in a configuration."""
     small = network.hidden <= REFERENCE.hidden
     return {
-        "hidden_size": network.hidden,
-        "num_hidden_layers": network.layers,
-        "num_attention_heads": network.hidden // 64,
-        "intermediate_size": 4 * network.hidden,
+        **network.shape,
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
         **({"initializer_range": 0.04, "position_initialization": "sinusoidal"} if small else {}),

@@ -17,7 +17,7 @@ from bertline.corpus import text_files
 from bertline.corpus.dump_files import natural_order
 from bertline.corpus.encodings import Encodings
 from bertline.corpus.plain_text import decoded_lines, looks_split
-from bertline.corpus.tables import TABLES, csv_cells, first_rows, json_objects, list_names
+from bertline.corpus.tables import TABLES, csv_cells, first_rows, is_columnar, is_delimited, json_objects, list_names
 from bertline.corpus.text_files import LINES_TO_JUDGE
 from bertline.corpus.unpacking import (
     ARCHIVES,
@@ -209,13 +209,12 @@ def _first_lines(file: Path, encoding: Encodings) -> list[str]:
 
 def _columns_of(file: Path, encoding: Encodings) -> tuple[list[str], dict[str, float]]:
     """Return a table's columns, and the mean length of those that hold text."""
-    name = name_without_compression(file.name.lower())
     rows: list[Json] = []
-    if name.endswith((".parquet", ".arrow")):
+    if is_columnar(file):
         rows = first_rows(file, ROWS_TO_JUDGE, Allowance(file, UNPACK_RATIO))
     else:
         with opened(file) as stream:
-            if name.endswith((".csv", ".tsv")):
+            if is_delimited(file):
                 cells = [row for _, row in islice(csv_cells(stream, file, encoding), ROWS_TO_JUDGE)]
                 rows = [dict(zip(cells[0], row, strict=False)) for row in cells[1:]]
             else:

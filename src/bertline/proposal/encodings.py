@@ -24,14 +24,13 @@ from bertline.corpus.encodings import (
     one_byte_encoding,
     utf_16_of,
 )
-from bertline.corpus.tables import is_table
+from bertline.corpus.tables import is_delimited, is_table
 from bertline.corpus.unpacking import (
     UNPACK_RATIO,
     Allowance,
     as_damage_error,
     is_archive,
     is_web_page,
-    name_without_compression,
     open_unpacked,
 )
 
@@ -54,7 +53,7 @@ def is_in_one_encoding(file: Path) -> bool:
 
     The members of an archive have an encoding each. Web pages may declare theirs, and other tables are in UTF-8.
     """
-    is_in_utf8 = is_table(file) and not name_without_compression(file.name.lower()).endswith((".csv", ".tsv"))
+    is_in_utf8 = is_table(file) and not is_delimited(file)
     return not (is_archive(file.name) or is_web_page(file.name) or is_in_utf8)
 
 

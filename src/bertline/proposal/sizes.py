@@ -56,6 +56,16 @@ class Network(NamedTuple):
     fine_tuning_rate: float
 
     @property
+    def shape(self) -> dict[str, int]:
+        """Its keys in a configuration."""
+        return {
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.hidden // 64,
+            "intermediate_size": 4 * self.hidden,
+        }
+
+    @property
     def weights(self) -> int:
         """Number of weights of the layers' matrices."""
         return 12 * self.layers * self.hidden**2
@@ -66,8 +76,10 @@ class Network(NamedTuple):
 
     def flops_per_token(self, vocab_size: int, length: int) -> float:
         """Return the operations of a training step per token, see `bertline.training.flops`."""
-        head = MASKED * (self.hidden**2 + self.hidden * vocab_size)
-        return 6.0 * self.weights + 12 * self.layers * self.hidden * length + 6 * head
+        from bertline.training.flops import flops_of_a_sample  # PyTorch takes seconds, and other commands need none
+
+        description = {**self.shape, "vocab_size": vocab_size}
+        return flops_of_a_sample(description, length=length, masked=MASKED * length) / length
 
 
 # The shapes of Google's BERTs (Turc et al. 2019, arXiv 1908.08962). Muon as in config/mini.yaml, AdamW from base on.

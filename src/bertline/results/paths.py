@@ -57,10 +57,17 @@ GPAULOSKI_SAMPLES = f"{DATASET}/gpauloski/seq_len_{{length}}/train_{{shard}}.hdf
 SHARD_PLAN = f"{DATASET}/{PLAN}"
 REMOVED = f"{DATASET}/removed.jsonl.zst"
 
-CONFIG = "config.json"  # of a network, in Hugging Face's layout
+# Files of a network in Hugging Face's layout.
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"  # also of a phase
+TOKENIZER_FILES = (TOKENIZER, "vocab.txt")  # the first one that exists
+TOKENIZER_CONFIG = "tokenizer_config.json"
+FILES_OF_WEIGHTS = (CONFIG, WEIGHTS, *TOKENIZER_FILES, TOKENIZER_CONFIG)  # all that determine a result
+# Weights in other layouts, which are converted.
+PICKLE = "pytorch_model.bin"
+TENSORFLOW_INDEX = "*.ckpt*.index"  # bert_model.ckpt.index, or model.ckpt-343.index
 
 # Files in the folder of a phase or a fine-tuning.
-WEIGHTS = "model.safetensors"
 JOURNAL = "metrics.jsonl"
 RECIPE = "recipe.json"
 SCORES = "metrics.json"

@@ -27,7 +27,7 @@ from typing import Any
 from torch import Tensor
 
 from bertline.console import BertlineError
-from bertline.files import fsync_directory, read_json, sha256_of_file, write_folder_atomically, write_json
+from bertline.files import read_json, sha256_of_file, write_folder_atomically, write_json
 from bertline.modeling.weights import load_tensors, save_tensors
 from bertline.results import paths
 from bertline.training.distributed.fsdp import whole
@@ -68,19 +68,19 @@ def save_checkpoint(
         digests = {name: sha256_of_file(aside / name) for name in FILES}
         described = {**state, "layout_version": LAYOUT_VERSION, "digests": digests}
         write_json(aside / paths.STATE, {**described, "digests": {**digests, paths.STATE: _digest_of(described)}})
-        fsync_directory(aside)
         before()
         if path.exists():  # damaged, or of the same step before some were skipped
             path.rename(replaced)
     shutil.rmtree(replaced, ignore_errors=True)
     _write_durable_step(directory, _reported_step(state))
+    steps = {kept: step for step, kept in paths.checkpoints_in(directory).items()}
     own = _own_checkpoints(directory, state["fingerprint"])
     while own[0][0] != path:
         _remove(own.pop(0)[0])
     # The best ones of all that are kept: if the newest is damaged, that of the one before is still available.
     best = {_best_of(directory, kept) for _, kept in own[:keep]}
     for old, _ in own[keep:]:
-        step = int(old.name.removeprefix("step-"))
+        step = steps[old]
         if old not in best and step not in keep_steps and (not keep_every or step % keep_every):
             _remove(old)
     return path

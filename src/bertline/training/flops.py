@@ -12,9 +12,11 @@ attention, on masked positions only. A first token whose state is also needed is
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +26,7 @@ from torch import distributed, nn
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
 from bertline.modeling.encoder import Encoder
 from bertline.modeling.heads import TaskNetwork
+from bertline.modeling.network_config import NetworkConfig
 from bertline.training.data.batches import GlobalBatch
 
 # Dense bf16 matrix peaks in TFLOP/s from NVIDIA's data sheets, half of those with sparsity (V100, T4: fp16; GeForce:
@@ -57,7 +60,8 @@ PEAKS = {
 def flops_of(model: PreTrainingNetwork, batch: GlobalBatch) -> float:
     """Return the operations of one step on `batch`."""
     lengths = batch.lengths.astype(float)
-    return _flops(model, lengths.sum(), (lengths**2).sum(), batch.masked_counts.sum())
+    vocab_size = model.config.vocab_size
+    return _flops(model.encoder, vocab_size, lengths.sum(), (lengths**2).sum(), batch.masked_counts.sum())
 
 
 def flops_of_task(network: TaskNetwork, lengths: np.ndarray) -> float:
@@ -74,15 +78,20 @@ def flops_of_a_sample(description: Mapping[str, Any], *, length: float, masked: 
         description: a model's keys, including `vocab_size`. No weights are allocated.
     """
     config = config_from_dict(description)
+    encoder = _encoder_without_weights(replace(config, vocab_size=1))
+    return _flops(encoder, config.vocab_size, length, length**2, masked)
+
+
+@functools.cache  # a large one takes 0.1 s, and `make mine` counts for each network, length and vocabulary
+def _encoder_without_weights(config: NetworkConfig) -> Encoder:
     with torch.device("meta"):
-        model = architecture_of(config).pretraining(config)
-    return _flops(model, length, length**2, masked)
+        return architecture_of(config).pretraining(config).encoder
 
 
-def _flops(model: Any, tokens: float, squares: float, masked: float) -> float:
-    width = model.config.hidden_size
-    head = width * width + width * model.config.vocab_size
-    return _flops_of_encoder(model.encoder, tokens, squares, masked) + 6.0 * head * masked
+def _flops(encoder: Encoder, vocab_size: int, tokens: float, squares: float, masked: float) -> float:
+    width = encoder.config.hidden_size
+    head = width * width + width * vocab_size
+    return _flops_of_encoder(encoder, tokens, squares, masked) + 6.0 * head * masked
 
 
 def _flops_of_encoder(encoder: Encoder, tokens: float, squares: float, needed: float) -> float:

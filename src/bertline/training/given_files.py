@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import TOKENIZER_FILES
 from bertline.files import read_object, sha256_of_file
 from bertline.fingerprint import fingerprint
 from bertline.results import paths
 
-# Files of a folder of weights. Others, such as a README or the same weights in another layout, change no result.
-FILES = (paths.CONFIG, paths.WEIGHTS, *TOKENIZER_FILES, "tokenizer_config.json")
-
 
 def files_of_weights(folder: Path) -> list[Path]:
-    """List the files of a folder of weights that determine a result."""
-    return [path for name in FILES if (path := folder / name).is_file()]
+    """List the files of a folder of weights that determine a result.
+
+    Others, such as a README or the same weights in another layout, change none.
+    """
+    return [path for name in paths.FILES_OF_WEIGHTS if (path := folder / name).is_file()]
 
 
 def content_of(digests: Iterable[str]) -> str:
@@ -56,11 +55,11 @@ def check_initial_weights(recipe: Mapping[str, Any], folder: Path) -> None:
     """
     initial = recipe["initial_weights"]
     if "phase" in initial:
-        phase, step = folder.resolve(), None  # results/phases/{phase}, or its huggingface or exports/step-{step}
+        phase, name = folder.resolve(), None  # results/phases/{phase}, or its huggingface or exports/step-{step}
         if phase.name == paths.EXPORT:
             phase = phase.parent
         elif phase.parent.name == Path(paths.CHECKPOINT_EXPORT).parent.name:
-            phase, step = phase.parents[1], phase.name.removeprefix("step-")
+            phase, name = phase.parents[1], phase.name
         described = phase / paths.RECIPE
         theirs = read_object(described).get("fingerprint") if described.exists() else None
         if theirs is not None and theirs != initial["phase"]:
@@ -68,16 +67,16 @@ def check_initial_weights(recipe: Mapping[str, Any], folder: Path) -> None:
                 f"initial weights: {folder} is of phase {theirs}, but recipe {recipe['fingerprint']} starts from phase "
                 f"{initial['phase']}; give {paths.PHASE.format(phase=initial['phase'])}, or plan a run from this one"
             )
-        wanted = "its last step" if "step" not in initial else f"step {initial['step']}"
-        if theirs is not None and wanted != ("its last step" if step is None else f"step {step}"):
+        wanted = Path(paths.CHECKPOINT_EXPORT.format(**initial)).name if "step" in initial else None
+        if theirs is not None and name != wanted:
             raise BertlineError(
                 f"initial weights: {folder} is of another step, but recipe {recipe['fingerprint']} starts from "
-                f"{wanted} of phase {theirs}; give that, or plan a run from this one"
+                f"{wanted or 'the last step'} of phase {theirs}; give that, or plan a run from this one"
             )
         return
     is_recorded = "content" in initial and "name" not in initial
     if is_recorded and content_of(map(sha256_of_file, files_of_weights(folder))) != initial["content"]:
         raise BertlineError(
             f"initial weights: {folder} has other files than when recipe {recipe['fingerprint']} was planned "
-            f"({', '.join(FILES)}); give the same ones, or plan the run again"
+            f"({', '.join(paths.FILES_OF_WEIGHTS)}); give the same ones, or plan the run again"
         )

@@ -129,11 +129,11 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
         # The folders of phases are next to each other, named by their fingerprints.
         of_earlier = folder if earlier == initial["phase"] else folder.parent / earlier
         return _next_position(of_earlier / paths.RECIPE)
-    before = read_object(folder / paths.RECIPE, "dataset", "seed")
+    before = read_object(folder / paths.RECIPE, "dataset_without_lengths", "seed")
     with one_line_damage(folder / paths.RECIPE):
         length, weights = before["settings"]["sequence_length"], before["settings"].get("corpus_weights", {})
     for name, theirs, ours in (
-        ("dataset", before["dataset"], recipe["dataset"]),
+        ("dataset", before["dataset_without_lengths"], recipe.get("dataset_without_lengths")),
         ("sequence_length", length, settings["sequence_length"]),
         ("seed", before["seed"], recipe["seed"]),
         ("corpus_weights", weights, settings.get("corpus_weights", {})),

@@ -83,7 +83,7 @@ class Options:
     keep_best: bool = False
     """Also keep the checkpoint with the lowest held-out MLM loss."""
     profile: Annotated[tuple[int, int] | None, Parameter(converter=_first_and_last, n_tokens=1)] = None
-    """Write a profile of steps START:STOP, both included, to checkpoints/profile/."""
+    """Write a profile of steps START:STOP, such as 7:11, both included, to checkpoints/profile/."""
     profiler: Literal["torch", "nsight"] = "torch"
     """nsight: only mark the steps of --profile, for nsys and ncu."""
     when_locked: Literal["wait", "stop"] = "wait"

@@ -255,10 +255,10 @@ def sample_triples(
     """Make triples of judged passages: each relevant one with `negatives` candidates that are not judged relevant.
 
     Which ones is a pure function of the files and the seed. A query without relevant passages, or without other
-    candidates, has none. Returns what `read_triples` does; raises BertlineError for an id that does not exist, or if
-    there is no triple.
+    candidates, has none. Returns what `read_triples` does; raises BertlineError for an id that does not exist, a
+    passage that is judged relevant twice, or if there is no triple.
     """
-    relevant: dict[int, list[int]] = {}
+    relevant: dict[int, dict[int, None]] = {}  # keys in the order of the lines
     lines = (line for line in read_qrels(qrels) if line[3] >= relevance_level)
     while chunk := list(islice(lines, CHUNK)):
         places, query_ids, passage_ids, _ = zip(*chunk, strict=True)
@@ -268,11 +268,17 @@ def sample_triples(
             ids = [passage_ids[place].encode() for place in wanted]
             rows = _rows(passages, [places[place] for place in wanted], ids, "passage", "the collection")
             for place, row in zip(wanted, rows, strict=True):
-                relevant.setdefault(int(known[place]), []).append(int(row))
+                of_query = relevant.setdefault(int(known[place]), {})
+                if int(row) in of_query:
+                    raise BertlineError(
+                        f"{places[place]}: passage {passage_ids[place]} is judged twice for query {query_ids[place]}; "
+                        "remove one line"
+                    )
+                of_query[int(row)] = None
     query_rows, passage_rows = [np.zeros(0, np.int32)], [np.zeros((0, 2), np.int32)]
     for start, end in zip(candidates.starts[:-1], candidates.starts[1:], strict=True):
         query = int(candidates.query_rows[start])
-        positive = np.array(relevant.get(query, []), dtype=np.int32)
+        positive = np.array(list(relevant.get(query, ())), dtype=np.int32)
         other = np.setdiff1d(candidates.passage_rows[start:end], positive)
         if len(positive) and len(other):
             drawn = np.random.default_rng([seed, query]).choice(other, size=len(positive) * negatives)

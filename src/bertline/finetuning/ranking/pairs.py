@@ -35,6 +35,16 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.query_rows)
 
+    def cut_off(self) -> tuple[int, int]:
+        """Return in how many inputs the query, and in how many the passage, is longer than allowed."""
+        queries = passages = 0
+        for start in range(0, len(self), CHUNK):
+            part = slice(start, start + CHUNK)
+            longer = _lengths(self.queries, self.query_rows[part]) > self.max_query
+            queries += self.passage_rows.shape[1] * int(longer.sum())
+            passages += int((_lengths(self.passages, self.passage_rows[part]) > self.max_passage).sum())
+        return queries, passages
+
     @cached_property
     def lengths(self) -> np.ndarray:
         """Number of tokens of each example, whose inputs are padded to the longest of them, int32 [N]."""
@@ -67,8 +77,11 @@ class Pairs:
 
 def _counts(texts: Texts, rows: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
     """Return where the texts begin, and their numbers of tokens, at most `limit`."""
-    begins = texts.offsets[rows]
-    return begins, np.minimum(texts.offsets[rows.astype(np.int64) + 1] - begins, limit)
+    return texts.offsets[rows], np.minimum(_lengths(texts, rows), limit)
+
+
+def _lengths(texts: Texts, rows: np.ndarray) -> np.ndarray:
+    return texts.offsets[rows.astype(np.int64) + 1] - texts.offsets[rows]
 
 
 def _put(tokens: np.ndarray, places: np.ndarray, texts: Texts, begins: np.ndarray, counts: np.ndarray) -> None:

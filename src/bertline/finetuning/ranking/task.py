@@ -69,11 +69,14 @@ def prepare_ranking(
         unranked = len(dev_queries) - len(dev.query_ids)
         bm25 = {"bm25": measure(dev, bm25_scores(pairs, collection.document_frequency), qrels, level)}
     baselines = {**bm25, "candidates": measure(dev, _given_order(dev), qrels, level)}
+    for name, given in (("train", train), ("dev", pairs)):
+        _report_cut_off(name, given, settings["max_query_length"])
     predicted = [PredictedSet("dev", pairs, partial(_evaluate, dev, qrels, table, baselines))]
     if "test_queries" in data:
         queries = read_texts(Path(data["test_queries"]), tokenizer)
         test = read_candidates(Path(data["test_candidates"]), queries, collection.passages)
         inputs = join(queries, collection.passages, test, settings, tokenizer)
+        _report_cut_off("test", inputs, settings["max_query_length"])
         predicted.append(PredictedSet("test", inputs, partial(_write_test, test)))
     logger.info(
         "dev: %d queries with %d candidates, %d of them judged; %d queries have no candidates, and %d lines padding",
@@ -101,6 +104,16 @@ def prepare_ranking(
         vocabulary=tokenizer.get_vocab_size(),
         labels=() if pairwise else ("0", "1"),
     )
+
+
+def _report_cut_off(name: str, pairs: Pairs, max_query_length: int) -> None:
+    queries, passages = pairs.cut_off()
+    if queries or passages:
+        logger.info(
+            "%s: of %d inputs, %d queries are longer than max_query_length %d and %d passages than the rest; "
+            "their ends are cut off",
+            *(name, pairs.passage_rows.size, queries, max_query_length, passages),
+        )
 
 
 def scores_of(outputs: np.ndarray) -> np.ndarray:

@@ -1,0 +1,85 @@
+"""Reading of CoNLL files: sentences as words and tags in columns; of CoNLL-U, the words of the trees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from bertline.console import BertlineError
+from bertline.finetuning.tables import read_lines
+
+SUFFIXES = (".conll", ".conllu")  # of inputs to predict from; a table's files may have other names
+
+DOCUMENT_START = "-DOCSTART-"
+# Of CoNLL-U: https://universaldependencies.org/format.html
+COMMENT = re.compile(r"# ?(sent_id|text|newdoc|newpar|global\.columns)\b")
+OF_SEVERAL_WORDS = re.compile(r"[0-9]+[-.][0-9]+")  # the id of a token of several words, or of an empty node
+COLUMNS_OF_CONLL_U = 10
+
+
+def read_sentences(
+    path: Path | str, *, word: int, tag: int, tagged: bool = True
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield the words and the tags of each sentence; an empty line ends one, -DOCSTART- lines are skipped.
+
+    In a .conllu, comments, tokens of several words and empty nodes are skipped, too.
+
+    Args:
+        word, tag: the columns, counted from 0; negative ones count from the end. Columns are separated by tabs if the
+            line contains one, otherwise by spaces.
+        tagged: whether the file must have tags. If not, they are what is in that column, "" if it is absent.
+
+    Raises BertlineError naming a line that lacks a column, has another number of them or is not UTF-8, or a file
+    without sentences.
+    """
+    is_conll_u = Path(path).suffix == ".conllu"
+    words: list[str] = []
+    tags: list[str] = []
+    expected, is_empty = 0, True
+    for number, line in chain(read_lines(Path(path)), [(0, "")]):
+        # Not str.split: a word may contain a no-break space.
+        columns = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
+        if not line.strip(" \t") or columns[0] == DOCUMENT_START:
+            if words:
+                yield words, tags
+                words, tags, is_empty = [], [], False
+            if word >= 0 and tag >= 0:  # then columns behind them may vary between sentences
+                expected = 0
+            continue
+        where = f"{path}: line {number}"
+        if _is_of_conll_u(line, columns) or (is_conll_u and line.startswith("#")):
+            if is_conll_u:
+                continue
+            raise BertlineError(
+                f"{where}: of CoNLL-U; let the file's name end in .conllu, so that such lines are skipped"
+            )
+        found = _word_and_tag(columns, word, tag, tagged, where)
+        expected = expected or len(columns)
+        if tagged and len(columns) != expected:
+            raise BertlineError(f"{where}: {len(columns)} columns, the lines before have {expected}; correct the line")
+        words.append(found[0])
+        tags.append(found[1])
+    if is_empty:
+        raise BertlineError(f"{path} contains no sentence; name a file with at least one")
+
+
+def _is_of_conll_u(line: str, columns: list[str]) -> bool:
+    """Return whether a line is a comment, a token of several words or an empty node of CoNLL-U."""
+    is_no_word = len(columns) == COLUMNS_OF_CONLL_U and OF_SEVERAL_WORDS.fullmatch(columns[0])
+    return bool(COMMENT.match(line) or is_no_word)
+
+
+def _word_and_tag(columns: list[str], word: int, tag: int, tagged: bool, where: str) -> tuple[str, str]:
+    places = [column % len(columns) if -len(columns) <= column < len(columns) else -1 for column in (word, tag)]
+    if places[0] == -1 or (tagged and (places[1] == -1 or places[0] == places[1])):
+        wanted = f"words are in column {word}" + (f" and tags in {tag}" if tagged else "")
+        raise BertlineError(
+            f"{where}: {len(columns)} columns, {wanted}; correct the line, or the columns in the configuration"
+        )
+    for place in places if tagged else places[:1]:
+        if not columns[place].strip(" \t"):  # a word may be a no-break or an ideographic space
+            raise BertlineError(f"{where}: column {place} is empty; correct or remove the line")
+    has_tag = places[1] not in (-1, places[0])
+    return columns[places[0]], columns[places[1]].strip(" ") if has_tag else ""

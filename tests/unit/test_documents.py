@@ -1,0 +1,39 @@
+"""Texts that repeat what the code says: the citation, and the resources of a training."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+import bertline
+from bertline.finetuning.options import Options as FinetuningOptions
+from bertline.training.options import MAX_SHARING, Options
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_citation_has_the_version_and_the_licence_of_the_package() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (citation["version"], citation["license"]) == (bertline.__version__, project["license"])
+
+
+def test_the_table_of_a_training_s_resources_is_complete_and_has_the_defaults() -> None:
+    page = (ROOT / "docs/training.md").read_text()
+    table = page[page.index("| resource of `pretrain_phase` |") :].split("\n\n")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.MULTILINE))
+    for name in ("checkpoint_every_minutes", "evaluate_every", "log_every"):
+        assert float(rows[name]) == getattr(Options, name)
+    assert rows["micro_batch_tokens"].startswith(f"{Options.micro_batch_tokens};")
+    local = yaml.safe_load((ROOT / "profiles/local/config.yaml").read_text())["set-resources"]["pretrain_phase"]
+    assert f"{local['micro_batch_tokens']} in `profiles/local`" in rows["micro_batch_tokens"]
+    shared = f"`fine_tunings_per_gpu` ({FinetuningOptions.fine_tunings_per_gpu} by default, at most {MAX_SHARING})"
+    assert shared in " ".join(page.split())
+
+    # The names that the shell lines use, without those that the rules alone set.
+    rules = [(ROOT / "workflow" / file).read_text() for file in ("rules/pretrain.smk", "inputs/placement.smk")]
+    used = set(re.findall(r"\{resources\.(\w+)", "".join(rules)))
+    assert used - {"launched_nodes", "additional_nodes", "attempt", "keep_steps"} == set(rows)
