@@ -515,5 +515,7 @@ def test_an_empty_line_of_a_csv_with_one_column_is_refused_in_one_line(tmp_path:
         list(read_texts(path, ["text"]))
     path.write_text('text\nfoo\n""\nbar\n')
     assert list(read_texts(path, ["text"])) == [("foo",), ("",), ("bar",)]
+    path.write_text("text\nfoo\n\n\n")  # the end of the file
+    assert list(read_texts(path, ["text"])) == [("foo",)]
     path.write_text("text,label\nfoo,a\n\n")  # no row of two columns
     assert list(read_texts(path, ["text"])) == [("foo",)]

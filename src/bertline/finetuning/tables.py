@@ -244,15 +244,14 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
-            columns = 0
+            empty = 0  # the number of the first empty line
             for row in reader:
-                columns = columns or len(row)
+                if row and empty and len(row) == 1:  # perhaps an empty text; of more columns, it is no row
+                    raise BertlineError(f'{path}: line {empty} is empty; remove it, or write "" for an empty text')
                 if row:
                     yield reader.line_num, row
-                elif columns == 1:  # perhaps an empty text; of more columns, it is no row
-                    raise BertlineError(
-                        f'{path}: line {reader.line_num} is empty; remove it, or write "" for an empty text'
-                    )
+                else:
+                    empty = empty or reader.line_num
         except csv.Error as error:
             raise BertlineError(f"{path}: line {reader.line_num}: not CSV ({error}); correct the line") from None
         except UnicodeDecodeError as error:
