@@ -28,7 +28,6 @@ BERT_MAX_WORD_LENGTH = 100  # Google's: a longer word is one [UNK]; in character
 SCRIPTS_WITHOUT_SPACES = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
 SPACE = "Ġ"  # the byte 0x20 in byte-level BPE
 BEGIN_OF_WORD = "▁"  # in Unigram; it represents a space
-# In a folder with weights; the first existing one is read.
 # They change single characters, or characters with their combining marks: never across a space.
 NORMALIZERS = ("BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD")
 
