@@ -7,6 +7,7 @@ import json
 import random
 import re
 import subprocess
+import sys
 import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
@@ -170,6 +171,18 @@ def test_counts_that_do_not_add_up_are_an_error(tmp_path: Path) -> None:
     paths[1].write_text(json.dumps(read_json(paths[1]) | {"dropped": {}}))
     with pytest.raises(BertlineError, match="does not match the 1 documents"):
         validate_documents(*paths)
+
+
+def test_the_script_prints_the_number_of_documents_or_what_is_wrong(tmp_path: Path) -> None:
+    script = [sys.executable, Path(__file__).parents[2] / "workflow/scripts/validate_documents.py"]
+    part, counts = tmp_path / "a.jsonl.zst", tmp_path / "a.counts.json"
+    write_documents([document(), Dropped("short")], part, counts)
+    done = subprocess.run([*script, part], check=True, capture_output=True, text=True)
+    assert done.stdout == f"{part}: 1 documents\n"
+    counts.write_text(json.dumps(read_json(counts) | {"kept": 2}))
+    done = subprocess.run([*script, part], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: {counts} does not match the 1 documents of {part}; make both again\n"
 
 
 def test_frames_are_indexed_and_zstd_reads_them(tmp_path: Path) -> None:

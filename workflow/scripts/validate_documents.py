@@ -1,0 +1,28 @@
+"""Check the documents of a corpus: the form of every record, and the numbers in its counts.json. Print a line for each file.
+
+example:
+  python workflow/scripts/validate_documents.py \\
+    results/runs/demo/corpora/books/documents/*.jsonl.zst
+"""
+
+from pathlib import Path
+
+from bertline.command_line import run_command
+from bertline.corpus.documents import validate_documents
+
+SUFFIX = ".jsonl.zst"
+
+
+def validate(files: list[Path]) -> None:
+    """Check files of documents.
+
+    Args:
+        files: parts of corpora; the counts of each are beside it.
+    """
+    for path in files:
+        counts = path.with_name(f"{path.name.removesuffix(SUFFIX)}.counts.json")
+        print(f"{path}: {validate_documents(path, counts):,} documents", flush=True)
+
+
+if __name__ == "__main__":
+    run_command(validate, __doc__)
