@@ -111,4 +111,8 @@ def test_a_release_of_google_is_fetched_converted_and_fine_tuned(folder: Path) -
     weights = [(one / "model.safetensors").read_bytes() for one in folders]
     assert len(weights) == 2
     assert weights[0] == weights[1]
+    # A release that was moved is the same one.
+    unpacked = unpacked.rename(folder / "moved")
+    configure(folder, runs={"google": {"pretrained": {"google": "moved"}, "finetune": {"glue": {"cola": task}}}})
+    assert "Nothing to be done" in run_snakemake(folder, "finetune", *OPTIONS, "--dry-run").stdout
     shutil.rmtree(unpacked)

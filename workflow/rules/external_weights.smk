@@ -46,7 +46,10 @@ rule convert_google_release:
         mem_mb=8000,
         runtime=1440,
     params:
-        source=release_of_google(external_weights.release_options),
+        # As in `location_of`: a folder that was moved is not converted again.
+        source=lambda wildcards, input: release_of_google(
+            external_weights.release_options
+        )(wildcards),
     shell:
         run_script(
             "fetch_google_release.py {params.source:q} --contact {resources.contact}"

@@ -1,4 +1,4 @@
-"""Check the documents of a corpus: the form of every record, and the numbers in its counts.json. Print a line for each file.
+"""Check the documents of a corpus: the form of every record, and the counts beside them. Print a line for each file.
 
 example:
   python workflow/scripts/validate_documents.py \\
