@@ -37,7 +37,7 @@ def test_the_reason_is_the_last_line_of_the_jobs_own_log_printed_once():
     assert reasons_in(said) == ["read_files: error: a.txt is empty; fill it (a.log)"]
 
 
-def test_the_display_knows_an_interruption_by_the_same_line():
+def test_the_display_finds_an_interruption_by_the_same_line():
     assert display.INTERRUPTED == INTERRUPTED
 
 

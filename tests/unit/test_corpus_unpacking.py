@@ -279,5 +279,5 @@ def test_what_macos_adds_to_an_archive_is_no_text(tmp_path: Path, kind: str) -> 
         (("a.txt", "a.gz.txt", "a.tar", "a.jsonl", "a.arrow", "gz"), False),
     ],
 )
-def test_a_compressed_file_is_known_by_its_name(names: tuple[str, ...], compressed: bool) -> None:
+def test_compressed_files_are_found_by_their_names(names: tuple[str, ...], compressed: bool) -> None:
     assert [is_compressed(name) for name in names] == [compressed] * len(names)

@@ -115,7 +115,7 @@ def made_of(function, wildcard, outputs):
             exist == made
             or is_forced()
             or not all(map(os.path.exists, paths_of_outputs))
-            or (wildcard == "finetuning" and model in deleted_models())
+            or (wildcard == "finetuning" and model in models_to_make_again())
         ):
             return made
         return exist
@@ -130,10 +130,10 @@ def is_forced():
 
 
 @functools.cache
-def deleted_models():
-    """Return the deleted models of fine-tunings that the plan or a target on the command line requests."""
-    requested = {*inputs.models_to_make_again(plan), *workflow.dag_settings.targets}
-    return {file for file in requested if not os.path.exists(file)}
+def models_to_make_again():
+    """Return the deleted models of fine-tunings that the plan or a target on the command line needs."""
+    needed = {*inputs.models_to_make_again(plan), *workflow.dag_settings.targets}
+    return {file for file in needed if not os.path.exists(file)}
 
 
 def location_of(function, wildcard):

@@ -2,12 +2,7 @@
 
 from bertline.finetuning.options import Options as FinetuningOptions
 
-# Without the model, which is deleted if it is not kept.
-FINETUNING_OUTPUTS = (
-    paths.FINETUNING_SCORES,
-    paths.FINETUNING_JOURNAL,
-    paths.FINETUNING_RECIPE,
-)
+FINETUNING_OUTPUTS = [f"{paths.FINETUNING}/{name}" for name in paths.FINETUNING_OUTPUTS]
 
 
 # All fine-tunings that rank the passages with the same tokenizer share this collection.

@@ -2,7 +2,7 @@
 
 from bertline.training.options import Options
 
-PHASE_OUTPUTS = (paths.PHASE_WEIGHTS, paths.PHASE_JOURNAL, paths.PHASE_RECIPE)
+PHASE_OUTPUTS = [f"{paths.PHASE}/{name}" for name in paths.PHASE_OUTPUTS]
 
 
 rule pretrain_phase:
