@@ -27,8 +27,9 @@ from bertline.files import read_json
 from bertline.finetuning.features import features_of, load_encoder_of
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.text_task import sequences_of_texts
-from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.architectures import architecture_of
 from bertline.modeling.huggingface import export_huggingface
+from bertline.modeling.network_config import config_from_dict
 from bertline.training.distributed.claims import claim_device
 
 LAYERS = (-1, -2, -3, -4)

@@ -20,7 +20,8 @@ from steps import read_model
 from tabulate import tabulate
 
 from bertline.command_line import run_command
-from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.architectures import architecture_of
+from bertline.modeling.network_config import config_from_dict
 from bertline.training.objective import make_loss_fn, prepare_network
 
 VOCABULARY, LENGTH, MASKED_EVERY = 30522, 128, 7

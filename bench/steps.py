@@ -20,8 +20,9 @@ from torch import Tensor, distributed, nn
 
 from bertline.encoding.masking import IGNORED, Masking
 from bertline.files import read_json
-from bertline.modeling.architectures import architecture_of, config_from_dict
 from bertline.modeling.huggingface import config_json_of
+from bertline.modeling.huggingface_config import names_of
+from bertline.modeling.network_config import config_from_dict
 from bertline.training.data.collation import mask_batch
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.order import data_seed_of
@@ -124,7 +125,7 @@ def batches_of_transformers(
 ) -> list[list[dict[str, Tensor]]]:
     """Return the masked micro-batches of the first global batches under transformers' names."""
     config = config_from_dict({**recipe["model"], "vocab_size": data.vocab_size})
-    inputs = architecture_of(config).huggingface.INPUTS
+    inputs = names_of(config).INPUTS
     masking = Masking(**recipe["settings"]["masking"])
     items = work_items(
         data,

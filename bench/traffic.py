@@ -40,8 +40,9 @@ from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from bertline.command_line import run_command  # noqa: E402
 from bertline.files import read_json  # noqa: E402
-from bertline.modeling.architectures import architecture_of, config_from_dict  # noqa: E402
+from bertline.modeling.architectures import architecture_of  # noqa: E402
 from bertline.modeling.attention import Packed  # noqa: E402
+from bertline.modeling.network_config import config_from_dict  # noqa: E402
 from bertline.modeling.weight_copies import WeightCopies  # noqa: E402
 from bertline.training.objective import AUTOCAST, make_loss_fn, prepare_network  # noqa: E402
 

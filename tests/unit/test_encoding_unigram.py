@@ -27,8 +27,9 @@ from bertline.encoding.tokenizer import (
     take_tokenizer,
 )
 from bertline.encoding.vocabulary import train_unigram
-from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface
+from bertline.modeling.network_config import BertConfig
 
 MIXED = [
     'The 3 kings\' "river" [SEP] (in <mask> 1066).',

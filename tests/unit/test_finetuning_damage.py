@@ -33,8 +33,9 @@ from bertline.finetuning.squad_windows import read_squad
 from bertline.finetuning.tables import read_examples
 from bertline.finetuning.tag_task import read_conll
 from bertline.finetuning.text_task import text_task_of
-from bertline.modeling.bert import BertConfig, make_task_network
+from bertline.modeling.bert import make_task_network
 from bertline.modeling.huggingface import write_huggingface
+from bertline.modeling.network_config import BertConfig
 from bertline.tasks.task import Head
 
 MUTATIONS_OF_EACH_KIND = 60 * TIMES

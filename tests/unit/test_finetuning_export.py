@@ -21,9 +21,10 @@ from bertline.finetuning.card import model_card
 from bertline.finetuning.options import Options
 from bertline.finetuning.prediction import classify, load_finetuned, tag
 from bertline.finetuning.train import finetune
-from bertline.modeling.architectures import architecture_of, config_from_dict
-from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.modeling.architectures import architecture_of
+from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface, write_huggingface
+from bertline.modeling.network_config import BertConfig, config_from_dict
 from bertline.tasks.registry import TASKS
 
 MODERN = {

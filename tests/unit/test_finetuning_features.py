@@ -19,8 +19,9 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.finetuning import features
 from bertline.finetuning.features import extract_features
-from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.architectures import architecture_of
 from bertline.modeling.huggingface import export_huggingface
+from bertline.modeling.network_config import config_from_dict
 from bertline.settings.configuration import defaults_of
 
 LAYERS = (-1, -2, 0)

@@ -37,10 +37,11 @@ from bertline.finetuning.options import Options
 from bertline.finetuning.prepared import prepare_task
 from bertline.finetuning.sequences import make_sequences
 from bertline.finetuning.train import check_recipe, finetune, make_model
-from bertline.modeling.architectures import architecture_of, config_from_dict
-from bertline.modeling.bert import BertConfig, BertForPreTraining, make_task_network
+from bertline.modeling.architectures import architecture_of
+from bertline.modeling.bert import BertForPreTraining, make_task_network
 from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import export_huggingface
+from bertline.modeling.network_config import BertConfig, config_from_dict
 from bertline.training.contract import FAILED
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.registry import make_optimizer as make_pretraining_optimizer

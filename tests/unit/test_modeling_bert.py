@@ -9,8 +9,9 @@ from transformers import BertConfig as TheirConfig
 from transformers import BertForPreTraining as TheirBert
 
 from bertline.console import BertlineError
-from bertline.modeling.bert import BertConfig, BertForPreTraining, BertModel, initialize, make_task_network
+from bertline.modeling.bert import BertForPreTraining, BertModel, initialize, make_task_network
 from bertline.modeling.huggingface import to_huggingface
+from bertline.modeling.network_config import BertConfig
 
 SHAPE = {
     "vocab_size": 131,
@@ -131,7 +132,7 @@ def test_question_answering_scores_every_position():
         ({"hiden_size": 32}, "unknown key 'hiden_size'"),
         ({"hidden_size": "32"}, "hidden_size: given '32'"),
         ({"num_attention_heads": 5}, "not a multiple"),
-        ({"hidden_act": "swish"}, "hidden_act given 'swish'"),
+        ({"hidden_act": "swish"}, "hidden_act: given 'swish'"),
     ],
 )
 def test_a_wrong_key_of_the_model_is_named(change, message):

@@ -20,9 +20,10 @@ from tensorflow_checkpoint.make import shapes, values
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.finetuning.prediction import load_finetuned
-from bertline.modeling.bert import BertConfig, make_task_network
+from bertline.modeling.bert import make_task_network
 from bertline.modeling.conversion import convert_weights, export_tensorflow
 from bertline.modeling.huggingface import load_huggingface, write_huggingface
+from bertline.modeling.network_config import BertConfig
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
 from bertline.tasks.task import Head
 

@@ -19,10 +19,10 @@ from test_corpus_damage import mutate
 from test_modeling_conversion import CONFIG, VOCABULARY, WRITTEN, expected
 
 from bertline.console import BertlineError
-from bertline.modeling.architectures import ARCHITECTURES, architecture_of
+from bertline.modeling.architectures import architecture_of
 from bertline.modeling.conversion import convert_weights
 from bertline.modeling.huggingface import load_huggingface
-from bertline.modeling.network_config import LIMITS
+from bertline.modeling.network_config import CONFIGURATIONS, LIMITS
 from bertline.modeling.tensorflow_checkpoint import masked_checksum, read_checkpoint, write_checkpoint
 
 MUTATIONS_OF_EACH_KIND = 60 * TIMES
@@ -190,16 +190,16 @@ def test_keys_of_other_architectures_have_limits_too(folder: Path, given: dict[s
 
 
 def test_every_number_of_a_network_has_limits() -> None:
-    for architecture in ARCHITECTURES.values():
-        config = architecture.config(vocab_size=99)
+    for configuration in CONFIGURATIONS.values():
+        config = configuration(vocab_size=99)
         for key, value in vars(config).items():
             assert isinstance(value, str) or key in LIMITS, key
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_checking_the_shapes_draws_no_random_number(name: str) -> None:
     """Otherwise a fine-tuning's head would begin with other values."""
-    config = ARCHITECTURES[name].config(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    config = CONFIGURATIONS[name](vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
     torch.manual_seed(1)
     before = torch.get_rng_state()
     with torch.device("meta"):

@@ -10,8 +10,9 @@ from torch import nn
 from training_processes import journal, train
 
 from bertline.console import BertlineError
-from bertline.modeling.bert import BertConfig, BertModel
+from bertline.modeling.bert import BertModel
 from bertline.modeling.float8 import Float8Linear, compute_in_float8
+from bertline.modeling.network_config import BertConfig
 from bertline.training.data.opening import open_training_data
 from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group

@@ -16,8 +16,9 @@ from transformers import BertModel as TheirEncoder
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import ROBERTA_NAMES, SPECIAL_TOKENS, make_tokenizer, save_tokenizer
-from bertline.modeling.bert import BertConfig, BertForPreTraining, make_task_network
+from bertline.modeling.bert import BertForPreTraining, make_task_network
 from bertline.modeling.huggingface import export_huggingface, load_encoder, load_huggingface, write_huggingface
+from bertline.modeling.network_config import BertConfig
 
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}
 

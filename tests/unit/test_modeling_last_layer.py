@@ -15,11 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.attention import AttentionMask, Packed
-from bertline.modeling.bert import BertConfig
 from bertline.modeling.encoder import Encoder
-from bertline.modeling.modern import ModernConfig
-from bertline.modeling.network_config import NetworkConfig
-from bertline.modeling.roberta import RobertaConfig
+from bertline.modeling.network_config import BertConfig, ModernConfig, NetworkConfig, RobertaConfig
 from bertline.training.flops import flops_of_a_sample, flops_of_task
 
 SHAPE: dict[str, Any] = {

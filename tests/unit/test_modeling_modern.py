@@ -22,16 +22,10 @@ from transformers import ModernBertConfig as TheirConfig
 from transformers import ModernBertModel as TheirEncoder
 
 from bertline.console import BertlineError
-from bertline.modeling.architectures import config_from_dict
 from bertline.modeling.attention import Packed
-from bertline.modeling.bert import BertConfig
 from bertline.modeling.huggingface import export_huggingface, load_encoder, load_huggingface, to_huggingface
-from bertline.modeling.modern import (
-    ModernConfig,
-    ModernForPreTraining,
-    make_task_network,
-    rotation_of,
-)
+from bertline.modeling.modern import ModernForPreTraining, make_task_network, rotation_of
+from bertline.modeling.network_config import BertConfig, ModernConfig, config_from_dict
 from bertline.training.optimizers.registry import make_optimizer
 
 WORDS = 75
@@ -340,7 +334,7 @@ def test_normalisations_are_not_decayed():
         ({"hidden_size": "32"}, "hidden_size: given '32'"),
         ({"num_attention_heads": 5}, "not a multiple"),
         ({"num_attention_heads": 32}, "hidden_size 32 divided by num_attention_heads 32 is odd"),
-        ({"hidden_activation": "swish"}, "hidden_activation given 'swish', allowed are gelu"),
+        ({"hidden_activation": "swish"}, "hidden_activation: given 'swish', allowed are gelu"),
         ({"architecture": "moderm"}, "architecture: given 'moderm', allowed are bert, modern"),
     ],
 )

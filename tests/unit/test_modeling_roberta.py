@@ -26,10 +26,11 @@ from transformers import RobertaModel as TheirEncoder
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.finetuning.prediction import classify, load_finetuned
-from bertline.modeling.architectures import ARCHITECTURES, architecture_of, config_from_dict
+from bertline.modeling.architectures import ARCHITECTURES, architecture_of
 from bertline.modeling.attention import Packed
 from bertline.modeling.conversion import convert_weights, export_tensorflow
 from bertline.modeling.huggingface import export_huggingface, load_huggingface, to_huggingface, write_huggingface
+from bertline.modeling.network_config import config_from_dict
 from bertline.tasks.task import Head
 
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}

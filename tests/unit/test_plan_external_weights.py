@@ -17,8 +17,9 @@ from bertline.encoding.tokenizer import make_tokenizer, read_tokenizer, save_tok
 from bertline.files import read_json
 from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
-from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.architectures import architecture_of
 from bertline.modeling.huggingface import export_huggingface
+from bertline.modeling.network_config import config_from_dict
 from bertline.planning import inputs as job_inputs
 from bertline.planning.external_weights import release_files, release_options
 from bertline.planning.names import write_links
@@ -120,7 +121,11 @@ def test_fine_tunings_are_distinguished_by_the_weights_and_not_by_their_location
         "{",
         '{"max_position_embeddings": "512"}',
         '{"max_position_embeddings": null}',
-        '{"architecture": "x"}',
+        '{"vocab_size": 100, "architecture": "x"}',
+        '{"vocab_size": 100, "model_type": "distilbert"}',
+        '{"vocab_size": 100, "model_type": ["bert"]}',
+        '{"vocab_size": 100, "model_type": "modernbert"}',
+        '{"hidden_size": 128}',
     ],
 )
 def test_a_configuration_of_another_form_is_one_line(content: str) -> None:
@@ -391,8 +396,10 @@ def test_a_network_that_is_not_here_yet_does_not_limit_the_length_and_one_that_i
     [
         ({"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}, ""),
         ({}, "hidden_size is 768 there and 128 here, intermediate_size is 3072 there and 512 here, num_att"),
-        ({"model_type": "modernbert"}, "architecture is modern there and bert here, hidden_size is 768 there"),
-        ({"model_type": ["bert"]}, "hidden_size is 768 there and 128 here"),
+        (
+            {"model_type": "modernbert", "global_attn_every_n_layers": 1},
+            "architecture is modern there and bert here, hidden_size is 768 there",
+        ),
         ({"model_type": "roberta", "max_position_embeddings": 514}, "architecture is roberta there and bert here"),
     ],
 )
@@ -420,7 +427,7 @@ def test_a_roberta_starts_from_one_whose_positions_are_counted_as_transformers_d
 def started_from(theirs: dict[str, Any], model: Any) -> dict[str, Any]:
     """A configuration whose only phase starts from a folder with this config.json."""
     Path("shaped").mkdir(exist_ok=True)
-    Path("shaped/config.json").write_text(json.dumps(theirs))
+    Path("shaped/config.json").write_text(json.dumps({"vocab_size": 100, **theirs}))
     Path("shaped/model.safetensors").touch()
     phase = {"sequence_length": 128, "global_batch_size": 8, "steps": 10, "learning_rate": 1e-3}
     phase["initial_weights"] = {"directory": "shaped"}

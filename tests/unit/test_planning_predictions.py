@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("theirs").mkdir()
     for name in ("config.json", "model.safetensors", "vocab.txt"):
-        Path("theirs", name).write_text("{}")
+        Path("theirs", name).write_text('{"vocab_size": 100}')
     Path("t.csv").write_text("text,label\na,b\n")
     Path("new.txt").write_text("a\n")
 

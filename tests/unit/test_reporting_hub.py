@@ -24,8 +24,9 @@ from synthetic_runs import write_run
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
 from bertline.files import read_json, write_json, write_link, write_text
-from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.architectures import architecture_of
 from bertline.modeling.huggingface import export_huggingface, write_huggingface
+from bertline.modeling.network_config import config_from_dict
 from bertline.reporting import hub, hub_check, hub_load
 from bertline.reporting.hub import describe_publication, find_publication, publish
 from bertline.training.checkpoints import save_checkpoint

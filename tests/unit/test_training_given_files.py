@@ -14,8 +14,9 @@ from training_processes import Trainer, train
 from bertline.console import BertlineError
 from bertline.files import sha256_of_file
 from bertline.finetuning.train import finetune
-from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface
+from bertline.modeling.network_config import BertConfig
 from bertline.training.given_files import check_initial_weights, content_of, files_of_weights
 
 OTHER = "e" * 16

@@ -9,7 +9,8 @@ import pytest
 import torch
 from synthetic_dataset import MODEL
 
-from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.modeling.bert import BertForPreTraining
+from bertline.modeling.network_config import BertConfig
 from bertline.training import meter
 from bertline.training.data.batches import GlobalBatch
 from bertline.training.distributed.process_group import Group

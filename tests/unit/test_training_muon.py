@@ -9,7 +9,8 @@ import torch
 from synthetic_dataset import MODEL, recipe
 
 from bertline.console import BertlineError
-from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.modeling.bert import BertForPreTraining
+from bertline.modeling.network_config import BertConfig
 from bertline.training.checkpoints import save_checkpoint
 from bertline.training.distributed.process_group import Group
 from bertline.training.initial import load_carried_over_moments

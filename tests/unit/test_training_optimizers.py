@@ -10,7 +10,8 @@ import torch
 from synthetic_dataset import MODEL, recipe
 
 from bertline.console import BertlineError
-from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.modeling.bert import BertForPreTraining
+from bertline.modeling.network_config import BertConfig
 from bertline.settings.configuration import definition, load_schema
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.optimizers.registry import (

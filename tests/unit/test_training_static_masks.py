@@ -17,7 +17,8 @@ from training_processes import journal, train
 
 from bertline.encoding.dataset import SampleReader, open_dataset
 from bertline.encoding.masking import HELD_OUT_MASKING, IGNORED, Masking, Vocabulary, held_out_positions
-from bertline.modeling.bert import BertConfig, BertForPreTraining
+from bertline.modeling.bert import BertForPreTraining
+from bertline.modeling.network_config import BertConfig
 from bertline.training.data.batches import evaluation_batch
 from bertline.training.data.collation import micro_batches
 from bertline.training.data.exporting import export_samples

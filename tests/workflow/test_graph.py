@@ -220,8 +220,9 @@ def test_no_value_of_a_configuration_is_a_command_of_the_shell(workflow_folder: 
     config["runs"]["second"] = {"pretrained": "a bert; touch injected", "finetune": run["finetune"]}
     for name in ("weights; touch injected", "a bert; touch injected"):
         (workflow_folder / name).mkdir()
-        for file in ("config.json", "model.safetensors", "vocab.txt"):
-            (workflow_folder / name / file).write_text(json.dumps(run["model"]) if file == "config.json" else "{}")
+        for file in ("model.safetensors", "vocab.txt"):
+            (workflow_folder / name / file).write_text("{}")
+        (workflow_folder / name / "config.json").write_text(json.dumps({"vocab_size": 100, **run["model"]}))
     (workflow_folder / "small.yaml").write_text(yaml.safe_dump(config))
     shutil.copytree(sample, workflow_folder / "resources/sample")
     options = ("--profile", "profiles/local", "--configfile", "small.yaml", "--dry-run", "--printshellcmds")

@@ -22,8 +22,8 @@ from bertline.finetuning.tag_task import OUTSIDE, TaggedFile, tag_inputs
 from bertline.finetuning.text_task import sequences_of_texts
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.heads import TaskNetwork
-from bertline.modeling.huggingface import load_huggingface, read_configuration
-from bertline.modeling.huggingface_heads import check_head, head_of, labels_of
+from bertline.modeling.huggingface import load_huggingface
+from bertline.modeling.huggingface_config import check_head, head_of, labels_of, names_of, read_configuration
 from bertline.results import paths
 from bertline.tasks.registry import TASKS, texts_of_task
 from bertline.tasks.task import Head, TextTask
@@ -89,7 +89,7 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
             "fine-tuned one, such as results/runs/demo/glue/cola/model"
         )
     config, weights = load_huggingface(folder, head)
-    made = architecture_of(config).huggingface.TASKS[head][0]
+    made = names_of(config).TASKS[head][0]
     if "classifier.weight" not in weights:
         raise BertlineError(f"{folder}/{paths.WEIGHTS} lacks the weights of the head of a {made}; get it again")
     outputs = len(weights["classifier.weight"])

@@ -23,9 +23,11 @@ from bertline.finetuning.options import Options
 from bertline.finetuning.prepared import Evaluation, PreparedTask, prepare_task
 from bertline.finetuning.step import Learner
 from bertline.finetuning.workers import best_worker, meet
-from bertline.modeling.architectures import architecture_of, config_from_dict
+from bertline.modeling.architectures import architecture_of
 from bertline.modeling.heads import TaskNetwork
-from bertline.modeling.huggingface import load_encoder, load_huggingface, read_configuration, write_huggingface
+from bertline.modeling.huggingface import load_encoder, load_huggingface, write_huggingface
+from bertline.modeling.huggingface_config import read_configuration
+from bertline.modeling.network_config import config_from_dict
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.results import paths
 from bertline.tasks.registry import settings_of_task

@@ -6,7 +6,6 @@ is one row of T tokens from N sequences: B = 1 and S = T.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import ClassVar, cast
 
@@ -19,30 +18,9 @@ from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.dropout import Dropout
 from bertline.modeling.encoder import Encoder, first_positions, tokens_at
 from bertline.modeling.heads import MaskedLanguageHead, TaskNetwork, look_up
-from bertline.modeling.network_config import NetworkConfig
+from bertline.modeling.network_config import BertConfig
 from bertline.modeling.normalization import LayerNorm
 from bertline.tasks.task import Head
-
-
-@dataclasses.dataclass(frozen=True)
-class BertConfig(NetworkConfig):
-    """The shape of a BERT; keys and defaults are those of a Hugging Face config.json (BERT-base)."""
-
-    architecture: ClassVar[str] = "bert"
-    has_token_types: ClassVar[bool] = True
-
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    type_vocab_size: int = 2
-    layer_norm_eps: float = 1e-12
-    # Not in Hugging Face's: initial values of the learned positions, "normal" as published or "sinusoidal".
-    position_initialization: str = "normal"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_choice("hidden_act", ACTIVATIONS)
-        self.check_choice("position_initialization", ("normal", "sinusoidal"))
 
 
 class Embeddings(nn.Module):

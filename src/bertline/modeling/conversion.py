@@ -23,15 +23,9 @@ from bertline.encoding.normalizer import settings_of
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tokenizer, take_tokenizer
 from bertline.files import write_folder_atomically, write_json
 from bertline.modeling.architectures import architecture_of
-from bertline.modeling.bert import BertConfig
-from bertline.modeling.huggingface import (
-    from_huggingface,
-    read_configuration,
-    unused_positions_of,
-    write_huggingface,
-)
-from bertline.modeling.huggingface_heads import check_head, head_of, labels_of
-from bertline.modeling.network_config import NetworkConfig
+from bertline.modeling.huggingface import from_huggingface, write_huggingface
+from bertline.modeling.huggingface_config import check_head, head_of, labels_of, read_configuration, unused_positions_of
+from bertline.modeling.network_config import BertConfig, NetworkConfig
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
 from bertline.modeling.weights import load_tensors
 from bertline.results import paths

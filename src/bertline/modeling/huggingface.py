@@ -1,7 +1,4 @@
-"""Import and export of Hugging Face's layout: config.json, model.safetensors and the tokenizer's files.
-
-The modules huggingface_bert, huggingface_modern and huggingface_roberta define the names and keys of each architecture.
-"""
+"""Import and export of Hugging Face's layout: config.json, model.safetensors and the tokenizer's files."""
 
 from __future__ import annotations
 
@@ -25,8 +22,9 @@ from bertline.encoding.tokenizer import (
     save_tokenizer,
     special_token_ids,
 )
-from bertline.files import read_json, write_folder_atomically, write_json, write_text
-from bertline.modeling.architectures import ARCHITECTURES, HuggingFaceNames, architecture_of
+from bertline.files import write_folder_atomically, write_json, write_text
+from bertline.modeling.architectures import architecture_of
+from bertline.modeling.huggingface_config import HuggingFaceNames, names_of, read_configuration, unused_positions_of
 from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.modeling.weights import load_tensors, save_tensors
@@ -85,7 +83,7 @@ def config_json_of(
     config: NetworkConfig, identifiers: Mapping[str, int], head: Head | None = None, labels: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the content of the config.json of a network with these special tokens, `head` and `labels`."""
-    huggingface = architecture_of(config).huggingface
+    huggingface = names_of(config)
     content = {
         **dataclasses.asdict(config),
         **huggingface.config_json(config, identifiers),
@@ -111,7 +109,7 @@ def to_huggingface(
 
     `padding` is the id of [PAD], on which RoBERTa's numbers of positions depend.
     """
-    huggingface = architecture_of(config).huggingface
+    huggingface = names_of(config)
     unused = huggingface.unused_positions({"pad_token_id": padding})
     weights: dict[str, Tensor] = {}
     for ours, theirs in _names(config, huggingface, head).items():
@@ -141,11 +139,6 @@ def load_huggingface(directory: Path, head: Head | None = None) -> tuple[Network
     return config, from_huggingface(config, load_tensors(path), str(directory), head, unused_positions=unused)
 
 
-def unused_positions_of(config: NetworkConfig, path: Path) -> int:
-    """Return how many first rows of the position table no input uses, for the network of a config.json."""
-    return architecture_of(config).huggingface.unused_positions(read_config_json(path))
-
-
 def from_huggingface(
     config: NetworkConfig,
     weights: Mapping[str, Tensor],
@@ -161,7 +154,7 @@ def from_huggingface(
     weight, if one of the encoder is missing, and for one of another shape than that in `config`, or with NaN or
     infinity.
     """
-    huggingface = architecture_of(config).huggingface
+    huggingface = names_of(config)
     names = _names(config, huggingface, head)
     known = {part for parts in names.values() for part in parts}
     theirs: dict[str, Tensor] = {}
@@ -247,37 +240,6 @@ def _names(config: NetworkConfig, huggingface: HuggingFaceNames, head: Head | No
     return names
 
 
-def read_configuration(path: Path) -> NetworkConfig:
-    """Return the network that a config.json describes. Raises BertlineError if it is not supported."""
-    given = read_config_json(path)
-    architectures = {architecture.huggingface.MODEL_TYPE: architecture for architecture in ARCHITECTURES.values()}
-    kind = given.get("model_type", "bert")
-    architecture = architectures.get(kind) if isinstance(kind, str) else None
-    if architecture is None:
-        *others, last = architectures
-        described = f"{', '.join(others)} and {last}"
-        raise BertlineError(
-            f"{path}: model_type is {kind!r}, only {described} can be read; name a directory with one of them"
-        )
-    for key, value in architecture.huggingface.FIXED.items():
-        if given.get(key, value) != value:
-            raise BertlineError(f"{path}: {key} is {given[key]!r}, only {value!r} can be read; choose other weights")
-    known = {field.name: given[field.name] for field in dataclasses.fields(architecture.config) if field.name in given}
-    try:
-        config = architecture.config.from_dict(known)
-        return architecture.config.from_dict(known | architecture.huggingface.renamed_settings(path, given, config))
-    except BertlineError as error:
-        raise error if str(error).startswith(str(path)) else BertlineError(f"{path}: {error}") from None
-
-
-def read_config_json(path: Path) -> dict[str, Any]:
-    """Read a config.json. Raises BertlineError if it is missing or not a JSON object."""
-    given = read_json(path)
-    if not isinstance(given, dict):
-        raise BertlineError(f"{path} is not a JSON object; name the config.json of a network")
-    return given
-
-
 def load_encoder(model: nn.Module, state_dict: Mapping[str, Tensor]) -> list[str]:
     """Load the weights of `state_dict` (Bertline's names) that `model` has, in place.
 
@@ -320,7 +282,7 @@ def _write_tokenizer(
     without = {"token_type_ids"} if getattr(config, "type_vocab_size", 2) == 1 else set()
     shared = {
         "model_max_length": max_length,
-        "model_input_names": [name for name in architecture_of(config).huggingface.INPUTS if name not in without],
+        "model_input_names": [name for name in names_of(config).INPUTS if name not in without],
         **names,
     }
     if head:  # "[SEP]" in a text is text, as in training; a masked language model's user writes "[MASK]"

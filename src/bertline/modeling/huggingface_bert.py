@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertline.modeling.bert import BertConfig
+from bertline.modeling.network_config import BertConfig
 from bertline.tasks.task import Head
 
 MODEL_TYPE = "bert"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.modeling.modern import ModernConfig
+from bertline.modeling.network_config import ModernConfig
 from bertline.tasks.task import Head
 
 MODEL_TYPE = "modernbert"

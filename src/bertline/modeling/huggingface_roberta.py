@@ -9,8 +9,7 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.modeling import huggingface_bert
-from bertline.modeling.network_config import LIMITS
-from bertline.modeling.roberta import RobertaConfig
+from bertline.modeling.network_config import LIMITS, RobertaConfig
 from bertline.tasks.task import Head
 
 MODEL_TYPE = "roberta"

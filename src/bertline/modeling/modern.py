@@ -9,51 +9,21 @@ packed batch is one row of T tokens from N sequences: B = 1 and S = T.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from bertline.console import BertlineError
 from bertline.modeling.activations import ACTIVATIONS
 from bertline.modeling.attention import AttentionMask, Packed, attend
 from bertline.modeling.encoder import Encoder, tokens_at
 from bertline.modeling.heads import MaskedLanguageHead, TaskNetwork, Transform, look_up
-from bertline.modeling.network_config import NetworkConfig
+from bertline.modeling.network_config import ModernConfig
 from bertline.modeling.normalization import LayerNorm
 from bertline.tasks.task import Head
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, float32 [S, D / 2]
-
-
-@dataclasses.dataclass(frozen=True)
-class ModernConfig(NetworkConfig):
-    """The shape of a modern network; keys and defaults are those of transformers' ModernBertConfig (ModernBERT-base).
-
-    Rotary positions need no table: `max_position_embeddings` is only the maximum length of an input. ModernBERT was
-    pretrained at 1,024 tokens with theta 10,000, and with 160,000 only beyond that.
-    """
-
-    architecture: ClassVar[str] = "modern"
-
-    num_hidden_layers: int = 22
-    intermediate_size: int = 1152
-    max_position_embeddings: int = 8192
-    hidden_activation: str = "gelu"
-    norm_eps: float = 1e-5
-    global_rope_theta: float = 160_000.0
-    initializer_cutoff_factor: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_choice("hidden_activation", ACTIVATIONS)
-        if self.hidden_size // self.num_attention_heads % 2:
-            raise BertlineError(
-                f"model: hidden_size {self.hidden_size} divided by num_attention_heads {self.num_attention_heads} is "
-                "odd, and rotary positions turn pairs; change one of them"
-            )
 
 
 def rotation_of(positions: Tensor, size: int, theta: float) -> Rotation:

@@ -1,4 +1,4 @@
-"""Configuration of a network's shape, shared by all architectures."""
+"""Configurations of the networks, without PyTorch, because the graph checks them at every start."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ LIMITS: dict[str, tuple[float, float]] = {
 }
 # Matrix units need a vocabulary dimension that is a multiple of this.
 VOCABULARY_MULTIPLE = 64
+ACTIVATIONS = ("gelu", "gelu_new", "relu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,17 +51,17 @@ class NetworkConfig:
             value = getattr(self, field.name)
             smallest, largest = LIMITS.get(field.name, (value, value))
             if not smallest <= value <= largest:  # which NaN is not, either
-                raise BertlineError(f"model: {field.name}: given {value}, allowed are {smallest} to {largest}")
+                raise BertlineError(f"{field.name}: given {value}, allowed are {smallest} to {largest}")
         if self.hidden_size % self.num_attention_heads:
             raise BertlineError(
-                f"model: hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
                 f"{self.num_attention_heads}; change one of them"
             )
 
-    def check_choice(self, key: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> None:
+    def check_choice(self, key: str, allowed: tuple[str, ...]) -> None:
         """Raise BertlineError if the value of `key` is not allowed."""
         if getattr(self, key) not in allowed:
-            raise BertlineError(f"model: {key} given '{getattr(self, key)}', allowed are {', '.join(allowed)}")
+            raise BertlineError(f"{key}: given '{getattr(self, key)}', allowed are {', '.join(allowed)}")
 
     @property
     def padded_vocab_size(self) -> int:
@@ -77,16 +78,100 @@ class NetworkConfig:
                 continue
             if key not in known:
                 raise BertlineError(
-                    f"model: unknown key '{key}'; of the architecture {cls.architecture} allowed are {', '.join(known)}"
+                    f"unknown key '{key}'; of the architecture {cls.architecture} allowed are {', '.join(known)}"
                 )
             wanted = str(known[key].type)
             if not isinstance(value, TYPES[wanted]) or isinstance(value, bool):
-                raise BertlineError(f"model: {key}: given {reprlib.repr(value)}, allowed is of type {wanted}")
+                raise BertlineError(f"{key}: given {reprlib.repr(value)}, allowed is of type {wanted}")
             values[key] = value
         if "vocab_size" not in values:
-            raise BertlineError("model: the key 'vocab_size' is missing; it is the tokenizer's number of entries")
+            raise BertlineError("the key 'vocab_size' is missing; it is the tokenizer's number of entries")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the architecture, the keys and the values, as `from_dict` takes them."""
         return {"architecture": self.architecture, **dataclasses.asdict(self)}
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig(NetworkConfig):
+    """The shape of a BERT; keys and defaults are those of a Hugging Face config.json (BERT-base)."""
+
+    architecture: ClassVar[str] = "bert"
+    has_token_types: ClassVar[bool] = True
+
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    # Not in Hugging Face's: initial values of the learned positions, "normal" as published or "sinusoidal".
+    position_initialization: str = "normal"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_choice("hidden_act", ACTIVATIONS)
+        self.check_choice("position_initialization", ("normal", "sinusoidal"))
+
+
+@dataclasses.dataclass(frozen=True)
+class ModernConfig(NetworkConfig):
+    """The shape of a modern network; keys and defaults are those of transformers' ModernBertConfig (ModernBERT-base).
+
+    Rotary positions need no table: `max_position_embeddings` is only the maximum length of an input. ModernBERT was
+    pretrained at 1,024 tokens with theta 10,000, and with 160,000 only beyond that.
+    """
+
+    architecture: ClassVar[str] = "modern"
+
+    num_hidden_layers: int = 22
+    intermediate_size: int = 1152
+    max_position_embeddings: int = 8192
+    hidden_activation: str = "gelu"
+    norm_eps: float = 1e-5
+    global_rope_theta: float = 160_000.0
+    initializer_cutoff_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_choice("hidden_activation", ACTIVATIONS)
+        if self.hidden_size // self.num_attention_heads % 2:
+            raise BertlineError(
+                f"hidden_size {self.hidden_size} divided by num_attention_heads {self.num_attention_heads} is "
+                "odd, and rotary positions turn pairs; change one of them"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class RobertaConfig(BertConfig):
+    """The shape of a RoBERTa; keys are those of a Hugging Face config.json.
+
+    Except that `max_position_embeddings` is the longest input, without the positions that transformers leaves unused.
+    """
+
+    architecture: ClassVar[str] = "roberta"
+    has_token_types: ClassVar[bool] = False  # whatever `type_vocab_size` is, its tokenizers give no ids of types
+
+    type_vocab_size: int = 1
+    layer_norm_eps: float = 1e-5
+
+
+DEFAULT = "bert"
+CONFIGURATIONS: dict[str, type[NetworkConfig]] = {
+    config.architecture: config for config in (BertConfig, ModernConfig, RobertaConfig)
+}
+
+
+def config_from_dict(settings: Mapping[str, Any], where: str = "model") -> NetworkConfig:
+    """Make the configuration of a model's description; without `architecture` it is BERT's.
+
+    Raises BertlineError, beginning with `where`, for an unknown architecture or key and for a value that is not
+    allowed.
+    """
+    name = settings.get("architecture", DEFAULT)
+    if name not in CONFIGURATIONS:
+        raise BertlineError(f"{where}: architecture: given {name!r}, allowed are {', '.join(CONFIGURATIONS)}")
+    try:
+        return CONFIGURATIONS[name].from_dict(settings)
+    except BertlineError as error:
+        raise BertlineError(f"{where}: {error}") from None

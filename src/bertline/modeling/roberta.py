@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from bertline.modeling.attention import AttentionMask
-from bertline.modeling.bert import BertConfig, BertModel, initialize
+from bertline.modeling.bert import BertModel, initialize
 from bertline.modeling.heads import MaskedLanguageHead, look_up
-
-
-@dataclasses.dataclass(frozen=True)
-class RobertaConfig(BertConfig):
-    """The shape of a RoBERTa; keys are those of a Hugging Face config.json.
-
-    Except that `max_position_embeddings` is the longest input, without the positions that transformers leaves unused.
-    """
-
-    architecture: ClassVar[str] = "roberta"
-    has_token_types: ClassVar[bool] = False  # whatever `type_vocab_size` is, its tokenizers give no ids of types
-
-    type_vocab_size: int = 1
-    layer_norm_eps: float = 1e-5
+from bertline.modeling.network_config import RobertaConfig
 
 
 class RobertaForPreTraining(nn.Module):

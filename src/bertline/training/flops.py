@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from torch import distributed, nn
 
-from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
+from bertline.modeling.architectures import PreTrainingNetwork, architecture_of
 from bertline.modeling.encoder import Encoder
 from bertline.modeling.heads import TaskNetwork
-from bertline.modeling.network_config import NetworkConfig
+from bertline.modeling.network_config import NetworkConfig, config_from_dict
 from bertline.training.data.batches import GlobalBatch
 
 # Dense bf16 matrix peaks in TFLOP/s from NVIDIA's data sheets, half of those with sparsity (V100, T4: fp16; GeForce:

@@ -12,9 +12,10 @@ from tokenizers import Tokenizer
 from bertline.console import BertlineError
 from bertline.encoding.hashing import mix_integers
 from bertline.files import one_line_damage, read_object
-from bertline.modeling.architectures import PreTrainingNetwork, architecture_of, config_from_dict
+from bertline.modeling.architectures import PreTrainingNetwork, architecture_of
 from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import load_encoder, load_huggingface
+from bertline.modeling.network_config import config_from_dict
 from bertline.modeling.vocabulary import check_vocabulary
 from bertline.modeling.weights import load_tensors
 from bertline.results import paths

@@ -9,8 +9,8 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.files import read_object, write_atomically, write_json
-from bertline.modeling.architectures import config_from_dict
 from bertline.modeling.huggingface import export_huggingface
+from bertline.modeling.network_config import config_from_dict
 from bertline.modeling.weights import load_tensors
 from bertline.results import paths
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
