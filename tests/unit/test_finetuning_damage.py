@@ -26,11 +26,11 @@ from test_corpus_damage import mutate
 from bertline.console import BertlineError, exit_on_errors
 from bertline.corpus.overlap import texts_of
 from bertline.encoding.tokenizer import read_tokenizer
+from bertline.finetuning.examples import read_examples
 from bertline.finetuning.features import extract_features, load_encoder_of
 from bertline.finetuning.prediction import load_finetuned
 from bertline.finetuning.prediction_files import predict_files
 from bertline.finetuning.squad_windows import read_squad
-from bertline.finetuning.tables import read_examples
 from bertline.finetuning.tag_task import read_conll
 from bertline.finetuning.text_task import text_task_of
 from bertline.modeling.bert import make_task_network

@@ -21,6 +21,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from bertline.console import BertlineError
 from bertline.files import Recipe, write_json
 from bertline.finetuning.digest import digest_of_examples
+from bertline.finetuning.examples import read_examples
 from bertline.finetuning.metrics.texts import compute_metrics
 from bertline.finetuning.sequences import truncate_pair
 from bertline.finetuning.submissions import (
@@ -28,7 +29,6 @@ from bertline.finetuning.submissions import (
     write_submission_file,
     zip_submission,
 )
-from bertline.finetuning.tables import read_examples
 from bertline.tasks.glue import GLUE_TASKS
 
 LABELS = st.integers(min_value=0, max_value=1)

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from bertline.console import BertlineError
 from bertline.encoding.masking import IGNORED
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.finetuning.examples import read_examples, read_labels, read_texts
 from bertline.finetuning.prepared import prepare_task
 from bertline.finetuning.submissions import write_predictions
-from bertline.finetuning.tables import read_columns, read_examples, read_labels, read_texts
+from bertline.finetuning.tables import read_columns
 from bertline.finetuning.tag_task import TaggedFile, read_conll, tag_inputs
 from bertline.finetuning.text_task import text_task_of
 from bertline.tasks.registry import TASKS

@@ -22,7 +22,7 @@ from torch import distributed
 
 from bertline.cluster import jobs
 from bertline.console import MAX_MESSAGE_LENGTH, BertlineError, without_credentials
-from bertline.finetuning.tables import read_examples
+from bertline.finetuning.examples import read_examples
 from bertline.settings.configuration import load
 from bertline.tasks.registry import TASKS
 from bertline.training.contract import TOKEN

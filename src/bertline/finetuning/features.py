@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from bertline.console import BertlineError, progress
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, special_token_ids
 from bertline.finetuning.batches import evaluation_batches, pad
+from bertline.finetuning.examples import read_texts
 from bertline.finetuning.feature_files import OUTPUTS, Pooling, open_feature_file
 from bertline.finetuning.prediction import check_ids
 from bertline.finetuning.prediction_files import check_output
 from bertline.finetuning.sequences import Sequences
-from bertline.finetuning.tables import read_lines, read_texts
+from bertline.finetuning.tables import read_lines
 from bertline.finetuning.text_task import sequences_of_texts
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.encoder import Encoder

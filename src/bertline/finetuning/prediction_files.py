@@ -14,11 +14,11 @@ import numpy as np
 from bertline.console import BertlineError, progress
 from bertline.files import Json, write_atomically
 from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
+from bertline.finetuning.examples import columns_of, read_texts
 from bertline.finetuning.prediction import FinetunedModel, answer, classify, tag
 from bertline.finetuning.squad_answers import n_best
 from bertline.finetuning.squad_windows import Question, SquadFile, read_squad
 from bertline.finetuning.submissions import submission_cells
-from bertline.finetuning.tables import columns_of, read_texts
 from bertline.finetuning.tag_task import read_conll
 
 CHUNK = 4096  # inputs of a chunk are sorted by length, against padding

@@ -18,10 +18,10 @@ from bertline.encoding.masking import IGNORED
 from bertline.encoding.tokenizer import special_token_ids, words_in_sentence
 from bertline.files import write_text
 from bertline.finetuning.conll import read_sentences
+from bertline.finetuning.examples import labels_of
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
-from bertline.finetuning.tables import labels_of
 from bertline.tasks.task import LABELLED_SETS
 
 logger = logging.getLogger(__name__)

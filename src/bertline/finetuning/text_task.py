@@ -14,11 +14,11 @@ from tokenizers import Tokenizer
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import separators_in_pair, special_token_ids
 from bertline.finetuning.digest import digest_of_examples
+from bertline.finetuning.examples import Examples, check_metrics, labels_of, read_examples, read_labels
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize, truncate_pair
 from bertline.finetuning.submissions import write_predictions, write_submission_file
-from bertline.finetuning.tables import Examples, check_metrics, labels_of, read_examples, read_labels
 from bertline.tasks.task import LABELLED_SETS, METRICS_OF_NUMBERS, TextTask
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,8 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.finetuning.conll import read_sentences
-from bertline.finetuning.tables import check_metrics, labels_of, read_columns
+from bertline.finetuning.examples import check_metrics, labels_of
+from bertline.finetuning.tables import read_columns
 from bertline.fingerprint import fingerprint
 from bertline.results import paths
 from bertline.tasks.glue import GLUE_TASKS, GlueTask

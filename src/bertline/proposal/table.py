@@ -11,7 +11,8 @@ from typing import Any, TextIO
 
 from bertline.console import BertlineError
 from bertline.files import Json, write_atomically
-from bertline.finetuning.tables import SUFFIXES, read_labelled, read_records
+from bertline.finetuning.examples import read_labelled
+from bertline.finetuning.tables import SUFFIXES, read_records
 
 DEV_SHARE, MIN_ROWS = 0.2, 20
 LABELS = ("label", "labels", "class", "category", "target", "tag", "stars", "rating", "score", "sentiment")
