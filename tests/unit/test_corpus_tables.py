@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
-from bertline.corpus import tables
+from bertline.corpus import columnar, tables
 from bertline.corpus.documents import tidy
 
 KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "csv", "csv.gz", "parquet", "stream.arrow", "file.arrow")
@@ -275,10 +275,10 @@ def test_texts_that_are_packed_very_well_are_read_many_rows_at_a_time(tmp_path: 
     # The name of the column has a point, as the names of columns within others.
     pq.write_table(pa.table({"a.text": texts, "n": range(5000)}), path, compression="zstd", **options)
     for names in (["a.text"], None):
-        found = list(tables.parquet_batches(path, names, lambda names: None, tables.Allowance(path, 100)))
+        found = list(columnar.parquet_batches(path, names, lambda names: None, tables.Allowance(path, 100)))
         assert max(batch.num_rows for batch in found) >= 10
         assert [text for batch in found for text in batch["a.text"].to_pylist()] == texts
-    rows = tables.first_rows(path, 50, tables.Allowance(path, 100))
+    rows = columnar.first_rows(path, 50, tables.Allowance(path, 100))
     assert rows == [{"a.text": text, "n": number} for number, text in enumerate(texts[:50])]
 
 
@@ -294,7 +294,7 @@ def test_the_sizes_of_arrow_s_messages_are_those_that_they_have_when_unpacked(
     options = pa.ipc.IpcWriteOptions(compression=packing)
     with pa.OSFile(str(path), "wb") as file, new(file, table.schema, options=options) as writer:
         writer.write_table(table, max_chunksize=100)
-    sizes = list(tables.ipc_sizes(path))
+    sizes = list(columnar.ipc_sizes(path))
     size = len(sizes) and sum(sizes)
     if packing is None:
         assert size == 0

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError, progress
+from bertline.corpus.columnar import ROWS_AT_ONCE
 from bertline.corpus.documents import Document, Dropped
 from bertline.corpus.plain_text import Converter, lines_of
-from bertline.corpus.tables import ROWS_AT_ONCE, Columns, check_columns, columns_of, text_and_origin
+from bertline.corpus.tables import Columns, check_columns, columns_of, text_and_origin
 from bertline.files import Json
 
 OFFLINE_ADVICE = (

@@ -41,7 +41,7 @@ def column_names(path: Path) -> list[str]:
     if path.suffix == ".parquet":
         import pyarrow.parquet
 
-        from bertline.corpus.tables import arrow_errors
+        from bertline.corpus.columnar import arrow_errors
 
         with arrow_errors(path), pyarrow.parquet.ParquetFile(path) as file:
             return list(file.schema_arrow.names)
@@ -162,7 +162,7 @@ def _json_records(path: Path) -> Iterator[tuple[str, Json]]:
 
 
 def _read_parquet(path: Path, columns: Sequence[str], check: Check) -> Iterator[Cells]:
-    from bertline.corpus.tables import arrow_errors, parquet_batches
+    from bertline.corpus.columnar import arrow_errors, parquet_batches
     from bertline.corpus.unpacking import UNPACK_RATIO, Allowance
 
     allowance = Allowance(path, UNPACK_RATIO, advice="if it is not meant to harm, convert it to .jsonl")
