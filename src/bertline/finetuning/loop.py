@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, distributed
 
 from bertline.console import BertlineError, progress
 from bertline.finetuning.batches import evaluation_batches, training_batches
+from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.step import Learner, forward, train_step
 from bertline.modeling.heads import TaskNetwork
@@ -83,16 +84,9 @@ def train(
     warm-up longer than the training, or a loss that is not finite.
     """
     task, settings, group, options = learner.task, learner.settings, learner.group, learner.options
-    batch_size = settings["batch_size"]
-    an_epoch = math.ceil(len(task.train) / batch_size)
-    steps = max(1, round(settings["epochs"] * an_epoch))
-    if share_or_steps(settings["warmup"], steps) > steps:
-        raise BertlineError(
-            f"warmup: given {settings['warmup']}, allowed is a share of the steps, or at most the fine-tuning's steps, "
-            f"{steps}; otherwise the learning rate is never reached"
-        )
+    an_epoch, steps = _number_of_steps(task, settings)
     every = max(1, steps // JOURNAL_POINTS)
-    peak = settings["learning_rate"] * batch_size_factor(settings, batch_size)
+    peak = settings["learning_rate"] * batch_size_factor(settings, settings["batch_size"])
     best = None if settings["patience"] is None else Best()
     state, best, batches = _start(learner, output, fingerprint, best)
     journal = None
@@ -144,6 +138,18 @@ def train(
     if best is not None:
         learner.model.load_state_dict(best.weights)
     return Trained(journal, state.step, best)
+
+
+def _number_of_steps(task: PreparedTask, settings: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the steps of an epoch and of the training. Raises BertlineError for a warm-up that is longer."""
+    an_epoch = math.ceil(len(task.train) / settings["batch_size"])
+    steps = max(1, round(settings["epochs"] * an_epoch))
+    if share_or_steps(settings["warmup"], steps) > steps:
+        raise BertlineError(
+            f"warmup: given {settings['warmup']}, allowed is a share of the steps, or at most the fine-tuning's steps, "
+            f"{steps}; otherwise the learning rate is never reached"
+        )
+    return an_epoch, steps
 
 
 def _start(

@@ -94,12 +94,7 @@ def _finetune(
     stop_signal: StopSignal | None,
 ) -> dict[str, Any]:
     started, started_at = time.monotonic(), datetime.now(UTC)
-    recipe = check_recipe(recipe, initial_weights)
-    check_tokenizer(recipe, tokenizer_path)
-    if initial_weights is not None:
-        check_initial_weights(recipe, initial_weights)
-    if "directory" in recipe["model"]:  # of external weights, whose description is kept with the results
-        recipe["model"] = read_configuration(Path(recipe["model"]["directory"], paths.CONFIG)).to_dict()
+    recipe = _checked(recipe, tokenizer_path, initial_weights)
     group, _claims = join(options, stop_signal)  # held until the end of this function
     folder, settings = output / paths.CHECKPOINTS, recipe["settings"]
     task = prepare_task(
@@ -134,21 +129,20 @@ def _finetune(
         if group.is_rank_zero:
             clean_up(folder, output)
         frozen["jobs"] = group.broadcast(write_started(folder, frozen) if group.is_rank_zero else None)
-        best: tuple[Learner, Trained] | None = None
-        workers: dict[str, Any] = {}
+        best: tuple[Learner, Trained] | None
         if settings["synchronise"]:
-            best = fit(model, recipe["seed"], group, output)
+            best, of_workers = fit(model, recipe["seed"], group, output), {}
         else:
             best, scores = best_worker(
                 lambda seed, team, place: fit(make(seed), seed, team, place),
                 *(settings["workers"], recipe["seed"], group, folder, stop_signal),
             )
-            workers["scores_of_workers"] = scores
+            of_workers = {"scores_of_workers": scores}
         if best is not None:
             learner, trained = best
             evaluations = evaluate(learner)
             if learner.group.is_rank_zero:
-                metrics = scores_of(recipe, task, trained, evaluations) | workers
+                metrics = scores_of(recipe, task, trained, evaluations) | of_workers
                 metrics["seconds"] = round(time.monotonic() - started, 3)
                 frozen["finished"] = datetime.now(UTC).isoformat()
                 write_outputs(output, frozen, metrics, learner, trained, evaluations, tokenizer_path)
@@ -161,6 +155,17 @@ def _finetune(
     if group.is_rank_zero:
         shutil.rmtree(folder, ignore_errors=True)  # another may have just taken the lock, to find the results
     return metrics
+
+
+def _checked(recipe: Mapping[str, Any], tokenizer_path: Path, initial_weights: Path | None) -> dict[str, Any]:
+    """Return the recipe with all settings and, of external weights, their network's description, which it keeps."""
+    recipe = check_recipe(recipe, initial_weights)
+    check_tokenizer(recipe, tokenizer_path)
+    if initial_weights is not None:
+        check_initial_weights(recipe, initial_weights)
+    if "directory" in recipe["model"]:
+        recipe["model"] = read_configuration(Path(recipe["model"]["directory"], paths.CONFIG)).to_dict()
+    return recipe
 
 
 def evaluate(learner: Learner) -> list[Evaluation]:

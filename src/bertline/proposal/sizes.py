@@ -236,42 +236,37 @@ def propose(
         131072 * len(machine.gpus) if machine.gpus else CPU_MICRO_BATCH * min(machine.cores, MAX_PROCESSES)
     )
     rate = speed(REFERENCE, 128, max(BATCH, reference_batch)) * REFERENCE.flops_per_token(vocab_size, 128)
-    chosen = fitting[0]
-    for network in fitting:  # only the chosen one is timed: trials of large networks take minutes
-        expected = rate / network.flops_per_token(vocab_size, 128)
-        left = _for_training(seconds, other + _seconds_of_fine_tunings(fine_tuned_tokens, expected))
-        seen = min(left * _gain(left, machine) * expected, EPOCHS * text.tokens)
-        if seen >= TOKENS_PER_PARAMETER * network.weights:
-            chosen = network
+
+    def expected_speed(network: Network) -> float:
+        return rate / network.flops_per_token(vocab_size, 128)
+
+    def sees_enough(network: Network) -> bool:
+        fine_tunings = _seconds_of_fine_tunings(fine_tuned_tokens, expected_speed(network))
+        left = _for_training(seconds, other + fine_tunings)
+        seen = min(left * _gain(left, machine) * expected_speed(network), EPOCHS * text.tokens)
+        return seen >= TOKENS_PER_PARAMETER * network.weights
+
+    # Only the chosen one is timed: trials of large networks take minutes.
+    chosen = next(filter(sees_enough, reversed(fitting)), fitting[0])
     if fine_tuned_tokens:
         other += _seconds_of_fine_tunings(fine_tuned_tokens, speed(chosen, 128, BATCH))
     left = _for_training(seconds, other)
     compiled, gain = _is_compiled(left, machine), _gain(left, machine)
     # Attention over 128 positions learns nothing for long in a small network, over 32 it soon does.
     lengths = ((32, 0.7), (128, 0.3)) if chosen.hidden <= REFERENCE.hidden else ((128, 0.9), (512, 0.1))
-    expected = rate / chosen.flops_per_token(vocab_size, 128)
-    batch = batch_for(min(left * gain * expected, EPOCHS * text.tokens))
+    batch = batch_for(min(left * gain * expected_speed(chosen), EPOCHS * text.tokens))
     speeds = {length: gain * speed(chosen, length, batch) for length, _ in lengths}
     per_token = sum(share / speeds[length] for length, share in lengths)
     tokens = min(left / per_token, EPOCHS * text.tokens)
-    phases = []
-    for number, (length, share) in enumerate(lengths):
-        sequences = max(1, batch // length)
-        steps = max(MIN_STEPS, round(share * tokens / (sequences * length)))
-        phases.append(
-            Phase(
-                sequence_length=length,
-                sequences=sequences,
-                steps=steps,
-                learning_rate=chosen.learning_rate * (1.0 if number == 0 else 0.75),
-                warmup=max(1, round(0.06 * steps)),
-                seconds=steps * sequences * length / speeds[length],
-            )
-        )
+    rates = (chosen.learning_rate, 0.75 * chosen.learning_rate)
+    phases = tuple(
+        _phase(length, batch, share * tokens, learning_rate, speeds[length])
+        for (length, share), learning_rate in zip(lengths, rates, strict=True)
+    )
     return Proposal(
         network=chosen,
         vocab_size=vocab_size,
-        phases=tuple(phases),
+        phases=phases,
         shards=shards,
         held_out=_held_out(text),
         precision=precision_for(machine),
@@ -283,6 +278,20 @@ def propose(
         limit="text" if tokens < left / per_token else "time",
         epochs=sum(phase.steps * phase.sequences * phase.sequence_length for phase in phases) / max(1, text.tokens),
         batch=batch,
+    )
+
+
+def _phase(length: int, batch: int, tokens: float, learning_rate: float, speed: float) -> Phase:
+    """Return a phase of about so many `tokens`, `batch` of them in a global batch, at so many a second."""
+    sequences = max(1, batch // length)
+    steps = max(MIN_STEPS, round(tokens / (sequences * length)))
+    return Phase(
+        sequence_length=length,
+        sequences=sequences,
+        steps=steps,
+        learning_rate=learning_rate,
+        warmup=max(1, round(0.06 * steps)),
+        seconds=steps * sequences * length / speed,
     )
 
 

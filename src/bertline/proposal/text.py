@@ -116,21 +116,11 @@ def look_at(
             "the text into files, or put empty lines between its parts"
         )
     characters = sum(corpus.of_all(corpus.characters_read) for corpus in corpora)
-    # Of no corpus more can be kept than was read.
-    with_text = [corpus for corpus in corpora if corpus.characters_read]
-    in_each = {corpus.name: corpus.of_all(corpus.characters_read) for corpus in with_text}
-    kept = min(KEPT_CHARACTERS / characters, *(c.characters_read / in_each[c.name] for c in with_text))
-    sample = [text for name, number in in_each.items() for text in _kept(texts[name], round(kept * number))]
+    sample = _sample_of(corpora, texts, characters)
     joined = "\n".join(sample)
     script, has_case, alphabet = _characters_of(joined)
     shares = {language: 1.0} if language else _languages_of(sample)
-    found, share = max(shares.items(), key=lambda pair: pair[1])
-    if share < CLEAR_SHARE:
-        seen = ", ".join(f"{name} {part:.0%}" for name, part in sorted(shares.items(), key=lambda pair: -pair[1])[:4])
-        raise BertlineError(
-            f"{where}: no language is clear ({seen}, by characters); "
-            "give its ISO 639 code, as LANGUAGE=en, or the largest of several"
-        )
+    found = _clear_language(shares, where)
     return OwnText(
         corpora=corpora,
         documents=documents,
@@ -138,7 +128,7 @@ def look_at(
         bytes=sum(corpus.of_all(corpus.bytes_of_text_read) for corpus in corpora),
         words=round(len(joined.split()) / len(joined) * characters),
         language=found,
-        share=share,
+        share=shares[found],
         others={name: part for name, part in shares.items() if name != found},
         script=script,
         has_case=has_case,
@@ -239,6 +229,14 @@ def _articles_of(file: Path, settings: Json) -> tuple[list[str], int]:
             return [json.loads(line)["text"] for line in documents], consumed
 
 
+def _sample_of(corpora: Sequence[Corpus], texts: Mapping[str, Sequence[str]], characters: int) -> list[str]:
+    """Return texts of each corpus in proportion to its size, of all `characters`; of none more than was read."""
+    with_text = [corpus for corpus in corpora if corpus.characters_read]
+    in_each = {corpus.name: corpus.of_all(corpus.characters_read) for corpus in with_text}
+    kept = min(KEPT_CHARACTERS / characters, *(c.characters_read / in_each[c.name] for c in with_text))
+    return [text for name, number in in_each.items() for text in _kept(texts[name], round(kept * number))]
+
+
 def _kept(texts: Sequence[str], at_most: int) -> list[str]:
     """Return the beginnings of texts, which have about `at_most` characters together; of many short texts, some."""
     texts = [text for text in texts if text]
@@ -246,6 +244,18 @@ def _kept(texts: Sequence[str], at_most: int) -> list[str]:
     texts = texts[:: max(1, least // max(1, at_most))]
     share = min(1.0, at_most / max(1, sum(map(len, texts))))
     return [text[: max(KEPT_OF_TEXT, round(share * len(text)))] for text in texts]
+
+
+def _clear_language(shares: Mapping[str, float], where: str) -> str:
+    """Return the language of most characters. Raises BertlineError if that is not clear."""
+    found, share = max(shares.items(), key=lambda pair: pair[1])
+    if share < CLEAR_SHARE:
+        seen = ", ".join(f"{name} {part:.0%}" for name, part in sorted(shares.items(), key=lambda pair: -pair[1])[:4])
+        raise BertlineError(
+            f"{where}: no language is clear ({seen}, by characters); "
+            "give its ISO 639 code, as LANGUAGE=en, or the largest of several"
+        )
+    return found
 
 
 def _languages_of(texts: Sequence[str]) -> dict[str, float]:
