@@ -24,7 +24,7 @@ TORCH_OPTIONS ?=
 # The hashes of another build of torch and of what it needs: envs/README.md
 TORCH_LOCK ?=
 # Of `make sweep`: sequences of the smallest and of the largest micro-batch. PROCESSES=1,2,4 are numbers of processes to
-# compare, OPTIONS="--compile" further options of the training.
+# compare, GPUS=0 (on the command line) is the number of GPUs, OPTIONS="--compile" further options of the training.
 FROM ?= 1
 TO ?= 64
 # Of `make image`: docker or podman, the Dockerfile's target (cpu or cuda), and further options of `build`.
@@ -33,11 +33,14 @@ TARGET ?= cpu
 BUILD_OPTIONS ?=
 
 VENV := .venv
+override VENV := $(patsubst ~/%,$(HOME)/%,$(VENV))
+$(if $(filter-out 1,$(words $(VENV))),$(error error: VENV=$(VENV): give one folder, without spaces in its path))
 READY := $(VENV)/ready
+VENV_BIN := $(abspath $(VENV))/bin
 TOOLS := .venv-release
 # Whether the caller's own commands are those of the environment.
 ACTIVATED := $(filter $(realpath $(VENV)/bin),$(realpath $(subst :, ,$(PATH))))
-export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export PATH := $(VENV_BIN):$(PATH)
 # Of `make mine`, on the command line.
 OF_MINE := $(foreach name,TIME LANGUAGE ENCODING COLUMN TABLE GPUS,$(if $(filter command%,$(origin $(name))),$(name)))
 OUTPUT := $(if $(filter default file,$(origin OUTPUT)),$(OUTPUT),$(value OUTPUT))
@@ -84,14 +87,15 @@ help: ## list these targets
 	@echo; echo "To work on bertline itself:"
 	@grep -hE '^($(OF_DEVELOPERS)):.*## ' $(MAKEFILE_LIST) | $(LIST)
 
-setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256 [PYTHON=python3.12 TORCH_OPTIONS=... TORCH_LOCK=...: envs/README.md]
+setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256 [PYTHON=python3.12 VENV=folder TORCH_OPTIONS=... TORCH_LOCK=...: envs/README.md]
 
+# At its real path: venv refuses a link, such as one to a disk with more space.
 $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/lock/,build.txt packages.txt torch.txt cuda.txt)
 	@"$$PYTHON" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed")' \
 		|| { echo "error: $$PYTHON needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
 	@echo "Setting up $(VENV): about two minutes, download speed aside"
-	"$$PYTHON" -m venv $(VENV)
-	set -f; python envs/install.py $(if $(TORCH_LOCK),--torch-lock "$$TORCH_LOCK") $$TORCH_OPTIONS
+	"$$PYTHON" -m venv "$$("$$PYTHON" -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$(VENV)")"
+	set -f; "$(VENV_BIN)/python" envs/install.py $(if $(TORCH_LOCK),--torch-lock "$$TORCH_LOCK") $$TORCH_OPTIONS
 	touch $@
 	@echo "For all commands but make, first run, once in each terminal: source $(VENV)/bin/activate"
 
@@ -216,9 +220,9 @@ mine: $(READY) ## write a configuration for your own text, sized to it and to th
 	$(call show_plan,"$$OUTPUT")
 	@echo; echo "Run it:"; $(if $(ACTIVATED),,echo "  source $(VENV)/bin/activate";) sed -n 's/^#     /  /p' -- "$$OUTPUT"
 
-sweep: $(READY) ## time a training by micro-batch sizes and by processes: make sweep CONFIG=my.yaml [RUN=demo/phase1 FROM=1 TO=64 PROCESSES=1,2,4 OPTIONS="--compile"]
+sweep: $(READY) ## time a training by micro-batch sizes and by processes: make sweep CONFIG=my.yaml [RUN=demo/phase1 FROM=1 TO=64 PROCESSES=1,2,4 GPUS=0 OPTIONS="--compile"]
 	@set -f; python workflow/scripts/sweep.py "$$RUN" --configfile $$CONFIG $(SETTINGS) --from "$$FROM" --to "$$TO" \
-		$(if $(PROCESSES),--processes "$$PROCESSES") $(if $(OPTIONS),--options="$$OPTIONS")
+		$(if $(PROCESSES),--processes "$$PROCESSES") $(if $(filter GPUS,$(GIVEN)),--gpus "$$GPUS") $(if $(OPTIONS),--options="$$OPTIONS")
 
 plan: $(READY) $(OF_DEMO) ## show what would run, why, and which finished trainings it concerns [PROFILE=profiles/slurm SITE=site.yaml]
 	$(call show_plan,$$CONFIG)

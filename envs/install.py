@@ -6,6 +6,7 @@
 It uses the standard library alone, because nothing else is installed yet. It ends in one line when pip refuses a file.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -14,13 +15,16 @@ from pathlib import Path
 
 LOCK = Path(__file__).parent / "lock"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+# `user = true` in a pip.conf is meant for the system's Python: in a virtual environment pip refuses to install so.
+ENVIRONMENT = {**os.environ, "PIP_USER": "0"}
 # How pip names a file that it refuses, and the digest of that file.
 REFUSED = re.compile(r"^ +(\S+) from (\S+).*?Got +(\w+)", re.MULTILINE | re.DOTALL)
 
 
 def run_pip(*arguments: str | Path, lock: Path | None = None) -> None:
     """Run pip, and end the program in one line if a file's hash is not in `lock`, or after pip's own lines."""
-    done = subprocess.run([*PIP, *arguments], stderr=subprocess.PIPE, text=True, errors="replace")  # noqa: S603
+    command = [*PIP, *arguments]
+    done = subprocess.run(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, errors="replace")  # noqa: S603
     if done.returncode == 0:
         return
     refused = REFUSED.search(done.stderr)

@@ -48,6 +48,13 @@ def test_a_job_that_was_done_at_its_next_attempt_is_not_named():
     assert reasons_in(inner + outer + "\nFinished jobid: 7 (Rule: read_files)\n") == []
 
 
+def test_another_job_that_was_done_inside_a_slurm_job_does_not_hide_a_failure():
+    """Inside a Slurm job every job has number 0."""
+    Path("a.log").write_text("error: a.txt is empty; fill it\n")
+    said = BLOCK.format(rule="read_files", number=0, log="a.log") + "\nFinished jobid: 0 (Rule: other)\n"
+    assert reasons_in(said) == ["read_files: error: a.txt is empty; fill it (a.log)"]
+
+
 def test_lines_of_srun_about_the_tasks_are_not_a_reason():
     said = "error: the loss is nan\nsrun: error: gpu1: task 0: Exited with exit code 1\n"
     Path("a.log").write_text(said)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
+import yaml
 
-from bertline.cluster import jobs
+from bertline.cluster import generic_submission, jobs
 from bertline.cluster.jobs import job_script, request_of
 from bertline.cluster.schedulers import SCHEDULERS, scheduler_here
 from bertline.console import BertlineError
@@ -43,7 +48,7 @@ GROUP = {
     "resources": {"mem_mb": 1000, "runtime": 240, "grid_engine_one_node": "smp", "grid_engine_memory": ""},
 }
 LSF, COBALT, GRID_ENGINE, PBS = SCHEDULERS
-FLAGS = {"-terse", "-cwd", "-notify"}  # options without a value
+FLAGS = {"-terse", "-cwd", "-notify", "-rn"}  # options without a value
 
 
 def options(command: list[str]) -> list[tuple[str, str]]:
@@ -61,12 +66,14 @@ def test_pbs_gets_a_request_for_chunks_on_nodes_of_their_own() -> None:
         "place=scatter",
         "walltime=10:05:00",
     ]
-    assert {("-q", "large"), ("-A", "ours"), ("-N", "pretrain_phase"), ("-j", "oe")} <= set(given)
+    assert {("-q", "large"), ("-A", "ours"), ("-N", f"pretrain-{job.code}"), ("-j", "oe"), ("-r", "n")} <= set(given)
     assert dict(given)["-o"].endswith("/logs/pbs/pretrain_phase-0123-2.log")
 
 
 def test_lsf_gets_a_request_for_slots_by_host() -> None:
-    given = options(LSF.submit(request_of(PHASE, LSF.logs)))
+    command = LSF.submit(request_of(PHASE, LSF.logs))
+    given = options(command)
+    assert "-rn" in command
     assert {("-n", "48"), ("-W", "605"), ("-gpu", "num=4"), ("-q", "large"), ("-P", "ours")} <= set(given)
     needs = [value for option, value in given if option == "-R"]
     assert needs == ["span[ptile=24] rusage[mem=64000MB/host]", "gpu_type=a100"]
@@ -90,9 +97,9 @@ def test_cobalt_gets_a_request_for_whole_nodes() -> None:
 def test_grid_engine_gets_a_request_for_slots_of_a_parallel_environment_and_memory_by_slot() -> None:
     job = request_of(PHASE, GRID_ENGINE.logs)
     command = GRID_ENGINE.submit(job)
-    assert set(command) >= FLAGS
     words = " ".join(command)
-    assert f"-S /bin/sh -N pretrain_phase -j y -o {job.log} " in words
+    assert "-terse -cwd -notify -r n " in words
+    assert f"-S /bin/sh -N pretrain_phase-{job.code} -j y -o {job.log} " in words
     assert "-l h_rt=10:05:00,h_vmem=2667M,gpu=4,gpu_type=a100 -pe filled 48 -q large -P ours -p -10 " in words
 
 
@@ -167,3 +174,183 @@ def test_a_job_whose_scheduler_passes_nothing_on_gets_what_it_needs(tmp_path, mo
     done = subprocess.run(["/bin/sh", "-c", script], cwd="/", env=bare, capture_output=True, text=True, check=True)
     assert done.stdout == f"it's $HOME as well\n{tmp_path}\n"
     assert "hidden" not in script
+
+
+# A fake of a scheduler's program. It writes down its arguments, and runs the script NAME.N at its call N, or NAME.txt.
+PROGRAM = """#!/bin/sh
+cd {folder}
+echo "$(basename "$0") $*" >> asked
+name=$(basename "$0")
+answer=$name.$(grep -c "^$name " asked)
+[ -e "$answer" ] || answer=$name.txt
+. ./"$answer"
+"""
+
+
+class Programs:
+    """Programs of a scheduler on the PATH, whose answers are shell scripts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def write(self, name: str, *answers: str) -> None:
+        """Make a program; its answers in order, of which the last one is repeated."""
+        program = self.folder / name
+        program.write_text(PROGRAM.format(folder=self.folder))
+        program.chmod(0o755)
+        for number, answer in enumerate(answers, 1):
+            (self.folder / f"{name}.{number}").write_text(f"{answer}\n")
+        (self.folder / f"{name}.txt").write_text(f"{answers[-1]}\n")
+
+    def asked(self, name: str) -> list[str]:
+        """The arguments of each call of a program."""
+        lines = [line.split(" ", 1) for line in (self.folder / "asked").read_text().splitlines()]
+        return [arguments for program, arguments in lines if program == name]
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch) -> Programs:
+    """No programs yet; this process is in a folder with a job to submit, as snakemake writes it."""
+    made = Programs(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{made.folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("SNAKEMAKE_CLUSTER_SIDECAR_VARS", str(tmp_path / "sent"))
+    monkeypatch.setattr(generic_submission, "MAX_PAUSE", 0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sent").touch()
+    (tmp_path / "jobscript.sh").write_text(f"#!/bin/sh\n# properties = {json.dumps(PHASE)}\n")
+    return made
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.01)
+
+
+NO_SERVER = {
+    PBS: "echo 'qsub: cannot connect to server pbs (errno=15010)' >&2; exit 255",
+    GRID_ENGINE: """echo 'error: commlib error: got select error (Connection refused)
+Unable to run job: unable to contact qmaster using port 6444 on host "head".' >&2; exit 1""",
+    LSF: "echo 'LSF is down. Please wait ...' >&2; exit 255",
+}
+# submit, find, what finds nothing, what finds job 7.
+COMMANDS = {
+    PBS: ("qsub", "qselect", "true", "echo 7.head"),
+    GRID_ENGINE: ("qsub", "qstat", "echo 'Following jobs do not exist:' >&2; exit 1", "echo 'job_number:      7'"),
+    LSF: ("bsub", "bjobs", "echo 'Job <x> is not found' >&2; exit 255", "echo 7"),
+}
+NEW = {PBS: "echo 7.head", GRID_ENGINE: "echo 7", LSF: "echo 'Job <7> is submitted to queue <large>.'"}
+by_name = pytest.mark.parametrize("scheduler", COMMANDS, ids=lambda scheduler: scheduler.name)
+
+
+@by_name
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_submission_waits_for_a_server_that_is_away_and_happens_once(
+    scheduler, accepted, programs, tmp_path, capsys
+) -> None:
+    """A request whose answer was lost may have been accepted: then the job is in the queue under its name."""
+    submit, find, nothing, job = COMMANDS[scheduler]
+    programs.write(scheduler.program, "true")
+    away = NO_SERVER[scheduler]
+    programs.write(submit, away, NEW[scheduler] if accepted else away, NEW[scheduler])
+    programs.write(find, away, job if accepted else nothing)
+    number = "7.head" if scheduler is PBS else "7"
+    assert jobs.submit_job(tmp_path / "jobscript.sh") == number
+    assert len(programs.asked(submit)) == (1 if accepted else 3)
+    name = next(word for word in programs.asked(submit)[0].split() if word.startswith("pretrain"))
+    assert all(arguments.endswith(name) for arguments in programs.asked(find))
+    assert (tmp_path / "sent").read_text() == f"{number}\n"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("a submission waits for the scheduler: ")
+
+
+@pytest.mark.parametrize(("hours", "kept"), [(-1, False), (1, True)])
+def test_the_end_of_an_earlier_job_with_the_same_number_is_not_that_of_a_new_one(
+    hours, kept, programs, tmp_path
+) -> None:
+    """A scheduler's numbers begin again. A new job may have ended before its number is told."""
+    programs.write("qstat", "true")
+    programs.write("qsub", "echo 12.head")
+    PBS.ended.mkdir(parents=True)
+    ended = PBS.ended / "12.head"
+    ended.write_text("0\n")
+    written = time.time() + 3600 * hours
+    os.utime(ended, (written, written))
+    assert jobs.submit_job(tmp_path / "jobscript.sh") == "12.head"
+    assert ended.exists() is kept
+
+
+def test_a_user_without_permission_does_not_wait_for_the_server(programs, tmp_path) -> None:
+    programs.write("qstat", "true")
+    programs.write("qsub", "echo 'qsub: cannot connect to server pbs (errno=15007)' >&2; exit 1")
+    with pytest.raises(BertlineError, match="qsub refused the job pretrain_phase"):
+        jobs.submit_job(tmp_path / "jobscript.sh")
+
+
+@by_name
+def test_a_job_whose_submission_outlives_snakemake_is_cancelled(scheduler, programs, tmp_path) -> None:
+    """As after Ctrl-C: the file in which submissions are recorded is read and gone when the answer comes."""
+    programs.write(scheduler.program, "true")
+    programs.write(scheduler.cancel, "true")
+    programs.write(COMMANDS[scheduler][0], f"rm {tmp_path}/sent; {NEW[scheduler]}")
+    number = "7.head" if scheduler is PBS else "7"
+    with pytest.raises(BertlineError, match=f"snakemake has ended; its new job {number} was canceled"):
+        jobs.submit_job(tmp_path / "jobscript.sh")
+    assert programs.asked(scheduler.cancel) == [number]
+    assert not (tmp_path / "sent").exists()
+
+
+def test_a_submission_that_waits_for_the_server_ends_with_snakemake(programs, tmp_path) -> None:
+    programs.write("qstat", "true")
+    programs.write("qsub", f"rm -f {tmp_path}/sent; {NO_SERVER[PBS]}")
+    with pytest.raises(BertlineError, match="snakemake has ended; this job is not submitted"):
+        jobs.submit_job(tmp_path / "jobscript.sh")
+    assert len(programs.asked("qsub")) == 1
+
+
+def test_a_job_that_grid_engine_cannot_start_failed_and_is_deleted(programs, capsys) -> None:
+    reason = "error reason          1:      error: can't chdir to /gone: No such file or directory"
+    programs.write("qhost", "true")
+    programs.write("qstat", f'echo "job_number:   88\n{reason}"')
+    programs.write("qdel", "true")
+    assert jobs.job_status("88") == "failed"
+    assert programs.asked("qdel") == ["88"]
+    said = "error reason 1: error: can't chdir to /gone: No such file or directory"
+    assert capsys.readouterr().err == f"job 88 cannot start and is deleted: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "held", "waits", "advice"),
+    [
+        ("qstat", "88.head  pretrain  me  00:00:00 H large", "88.head  pretrain  me  00:00:00 Q large", "qrls 88"),
+        ("bjobs", "PSUSP", "PEND", "bresume 88"),
+    ],
+)
+def test_a_held_job_waits_and_what_to_do_is_told_once(program, held, waits, advice, programs, capsys) -> None:
+    programs.write(program, f"echo '{waits}'", f"echo '{held}'")
+    assert [jobs.job_status("88") for _ in range(4)] == ["running"] * 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("job 88 is held and waits")
+    assert f"start it with `{advice}`" in line
+
+
+@pytest.mark.parametrize("profile", ["cluster-generic", "kubernetes"])
+def test_a_submission_goes_on_when_snakemake_kills_the_shell_that_started_it(profile, tmp_path) -> None:
+    """As Python does after Ctrl-C. bash, which is /bin/sh on many clusters, replaces itself by its only command."""
+    settings = yaml.safe_load((ROOT / "profiles" / profile / "config.yaml").read_text())
+    session = settings["cluster-generic-submit-cmd"].partition(" workflow/")[0]
+    (tmp_path / "submit").write_text("touch started; read go < pipe; touch submitted\n")
+    os.mkfifo(tmp_path / "pipe")
+    # Kept open, so that the submission does not wait to open it.
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR)
+    shell = subprocess.Popen(["bash", "-c", f'{session} sh "submit"'], cwd=tmp_path)
+    wait_for(tmp_path / "started")
+    shell.kill()
+    shell.wait()
+    os.write(pipe, b"go\n")
+    wait_for(tmp_path / "submitted")

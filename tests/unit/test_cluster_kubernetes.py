@@ -16,7 +16,7 @@ import pytest
 from synthetic_dataset import recipe, write_dataset
 from training_processes import free_port
 
-from bertline.cluster import kubernetes
+from bertline.cluster import generic_submission, kubernetes
 from bertline.cluster.schedulers import Request
 from bertline.console import BertlineError
 
@@ -192,6 +192,20 @@ def test_a_job_of_the_graph_runs_in_its_first_pod_and_starts_ranks_in_the_others
     statuses, output = run_graph_job(tmp_path, WRITE_ENVIRONMENT)
     assert statuses == [0, 0], output
     assert [values["RANK"] for values, _ in environments(tmp_path)] == ["0", "1"]
+    # A Pod that takes the place of the second one does not start them again.
+    assert [path.name for path in tmp_path.glob("job/start*")] == ["started-1.sh"]
+
+
+def test_what_an_earlier_pod_left_does_not_count(tmp_path):
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/status").write_text("75")
+    (tmp_path / "job/over").touch()
+    (tmp_path / "job/start-1.sh").write_text("exit 9\n")
+    (tmp_path / "job.sh").write_text("ls job > found; exit 1\n")
+    command = (SCRIPTS / "run_in_pod.py", "--script", tmp_path / "job.sh", "--folder", tmp_path / "job")
+    statuses, output = finish(start_pods(1, *command, folder=tmp_path))
+    assert statuses == [1], output
+    assert (tmp_path / "found").read_text() == ""
 
 
 def test_a_job_of_the_graph_that_needs_no_ranks_elsewhere_ends_the_other_pods(tmp_path):
@@ -281,12 +295,20 @@ here = Path(__file__).parent
 given = json.loads(sys.stdin.read()) if "--filename=-" in sys.argv else None
 with (here / "asked.jsonl").open("a") as asked:
     asked.write(json.dumps([sys.argv[1:], given]) + "\\n")
+if (here / "away").exists() and sys.argv[1] in (words := (here / "away").read_text().split()):
+    words.remove(sys.argv[1])
+    (here / "away").write_text(" ".join(words))
+    if sys.argv[1] == "create":
+        (here / "job.json").write_text(json.dumps({"metadata": {"uid": "of-the-job"}}))
+    sys.exit("Unable to connect to the server: net/http: TLS handshake timeout")
+if (here / "ends").exists() and sys.argv[1] == "create":
+    (here.parent / "submitted").unlink()
 if (here / "refuses").exists() and (here / "refuses").read_text() in json.dumps(given):
     sys.exit("the server is not pleased")
 if sys.argv[1] == "kustomize":
     print((here / "manifests.json").read_text())
 elif sys.argv[1] == "get":
-    print((here / "job.json").read_text())
+    print((here / "job.json").read_text() if (here / "job.json").exists() else "")
 elif "--output=json" in sys.argv:
     print(json.dumps({**given, "metadata": {**given["metadata"], "uid": "of-the-job"}}))
 """
@@ -308,6 +330,8 @@ def kubectl(tmp_path, monkeypatch):
     (tmp_path / "jobscript.sh").write_text(JOBSCRIPT.replace("\\\n", ""))
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("SNAKEMAKE_CLUSTER_SIDECAR_VARS", str(tmp_path / "submitted"))
+    (tmp_path / "submitted").touch()
+    monkeypatch.setattr(generic_submission, "MAX_PAUSE", 0)
     monkeypatch.chdir(tmp_path)
     return folder
 
@@ -334,9 +358,31 @@ def test_what_belongs_to_a_job_is_made_after_it_and_deleted_with_it(kubectl, tmp
 
 def test_a_job_that_kubernetes_refuses_is_one_line_and_leaves_nothing(kubectl, tmp_path):
     (kubectl / "refuses").write_text("NetworkPolicy")
-    with pytest.raises(BertlineError, match="kubectl create: the server is not pleased"):
+    with pytest.raises(BertlineError, match="kubectl apply: the server is not pleased"):
         kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
     created, deleted = asked(kubectl)[2], asked(kubectl)[-1]
+    assert deleted[0][:2] == ["delete", "job"]
+    assert deleted[0][-1] == created[1]["metadata"]["name"]
+    assert (tmp_path / "submitted").read_text() == ""
+
+
+def test_a_job_whose_answer_was_lost_is_made_once(kubectl, tmp_path, capsys):
+    """The server is away for each request once, and has made the Job before."""
+    (kubectl / "away").write_text("apply create get apply")
+    name = kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    made = [(arguments[0], given["kind"]) for arguments, given in asked(kubectl) if arguments[0] == "create"]
+    assert made == [("create", "Job")]
+    ((_, others),) = [call for call in asked(kubectl) if call[1] and "NetworkPolicy" in json.dumps(call[1])]
+    assert {one["metadata"]["ownerReferences"][0]["uid"] for one in others["items"]} == {"of-the-job"}
+    assert (tmp_path / "submitted").read_text() == f"{name}\n"
+    assert capsys.readouterr().err.count("a submission waits for the scheduler: kubectl apply: ") == 1
+
+
+def test_a_job_whose_submission_outlives_snakemake_is_deleted(kubectl, tmp_path):
+    (kubectl / "ends").touch()
+    with pytest.raises(BertlineError, match=r"snakemake has ended; its new job .* was canceled"):
+        kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    deleted, created = asked(kubectl)[-1], asked(kubectl)[2]
     assert deleted[0][:2] == ["delete", "job"]
     assert deleted[0][-1] == created[1]["metadata"]["name"]
     assert not (tmp_path / "submitted").exists()

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -120,7 +121,8 @@ def test_threads_of_ranks_spin_briefly_unless_the_user_chose_or_they_have_their_
     assert environments(tmp_path)[0] == expected
 
 
-def test_several_nodes_become_one_srun_task_a_rank(tmp_path):
+@pytest.mark.parametrize(("given", "port"), [((), "21234"), (("--port", 23456), "23456")])
+def test_several_nodes_become_one_srun_task_a_rank(tmp_path, given, port):
     folder = tmp_path / "bin"
     folder.mkdir()
     # A squeue that does not know the job: one that does not answer is asked again.
@@ -128,7 +130,7 @@ def test_several_nodes_become_one_srun_task_a_rank(tmp_path):
         (folder / name).write_text(content)
         (folder / name).chmod(0o755)
     path = f"{folder}:{os.environ['PATH']}"
-    geometry = ("--nodes", 2, "--processes-per-node", 2, "--threads", 8)
+    geometry = ("--nodes", 2, "--processes-per-node", 2, "--threads", 8, *given)
     done = launch(tmp_path, WRITE_ENVIRONMENT, *geometry, after=["--x"], PATH=path, SLURM_JOB_ID="61234")
     assert done.returncode == 0, done.stderr
     ranks = environments(tmp_path)
@@ -137,7 +139,7 @@ def test_several_nodes_become_one_srun_task_a_rank(tmp_path):
     for values, arguments in ranks:
         assert values["WORLD_SIZE"] == "4"
         assert values["LOCAL_WORLD_SIZE"] == "2"
-        assert (values["MASTER_ADDR"], values["MASTER_PORT"]) == ("10.0.0.7", "21234")
+        assert (values["MASTER_ADDR"], values["MASTER_PORT"]) == ("10.0.0.7", port)
         assert arguments == ["--x"]
 
 
@@ -176,6 +178,9 @@ def test_without_slurm_each_node_starts_its_ranks(tmp_path, starter):
         assert (values["WORLD_SIZE"], values["LOCAL_WORLD_SIZE"], values["MASTER_ADDR"]) == ("4", "2", "127.0.0.1")
         assert values["MASTER_PORT"] == ranks[0][0]["MASTER_PORT"]
         assert arguments == ["--recipe", '{"a": "it\'s"}', "--note", "two words"]
+    # It contains the job's token.
+    (script,) = tmp_path.glob("logs/*/start-*.sh")
+    assert stat.S_IMODE(script.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(
@@ -237,13 +242,15 @@ def test_a_job_with_too_few_nodes_is_refused(tmp_path):
     assert "error: the job has 2 nodes (127.0.0.1, 127.0.0.2), not 3; see site.yaml" in done.stderr
 
 
-def test_the_trainer_is_asked_to_stop_before_its_jobs_walltime(tmp_path):
-    ends = str(time.time() + 60 * 60)
+@pytest.mark.parametrize(("left", "earliest", "latest"), [(60, 48, 50), (2, 0.2, 0.4)])
+def test_the_trainer_is_asked_to_stop_before_its_jobs_walltime(tmp_path, left, earliest, latest):
+    """A fifth of the minutes left is for steps, however long saving may take."""
+    ends = str(time.time() + 60 * left)
     done = launch(tmp_path, WRITE_ENVIRONMENT, "--minutes-to-save", 10, BERTLINE_JOB_ENDS=ends)
     assert done.returncode == 0, done.stderr
     option, minutes = environments(tmp_path)[0][1]
     assert option == "--stop-after-minutes"
-    assert 48 < float(minutes) <= 50
+    assert earliest < float(minutes) <= latest
 
 
 @pytest.mark.parametrize("status", [1, 75])
@@ -348,10 +355,67 @@ def test_three_attempts_without_progress_are_enough(tmp_path):
     assert runs() == 7
 
 
+def test_a_requeued_job_counts_as_a_further_attempt(tmp_path):
+    """Its command is that of the first one."""
+    (tmp_path / "bin").mkdir()
+    line = "".join(f"{field:400}" for field in ("4711", "RUNNING", "1:00:00", "1", "/somewhere", OF_EXECUTOR))
+    (tmp_path / "bin/squeue").write_text(f"#!/bin/sh\necho '{line}'\n")
+    (tmp_path / "bin/squeue").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": "4711"}
+    program = "import sys; open(sys.argv[1] + '/ran', 'a').write('x'); sys.exit(1)"
+    given = ("--checkpoints", tmp_path / "checkpoints", "--attempt", 1)
+    *_, refused = [launch(tmp_path, program, *given, **environment) for _ in range(4)]
+    assert "error: 3 attempts in a row ended without a step beyond 0" in refused.stderr
+    assert (tmp_path / "ran").read_text() == "xxx"
+
+
 def test_further_options_are_split_as_a_shell_does_and_run_nothing(tmp_path):
     done = launch(tmp_path, WRITE_ENVIRONMENT, "--options", "--note 'two words' $(touch x); touch y")
     assert done.returncode == 0, done.stderr
     assert environments(tmp_path)[0][1] == ["--note", "two words", "$(touch", "x);", "touch", "y"]
+
+
+SAVE_WHEN_TOLD = """
+import pathlib, signal, sys
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda *_: sys.exit(75))
+pathlib.Path(sys.argv[1], "started").touch()
+signal.pause()
+"""
+OF_EXECUTOR = "rule_pretrain_phase_wildcards_0123"
+
+
+@pytest.mark.parametrize(
+    ("comment", "number", "requeued"),
+    [
+        (OF_EXECUTOR, None, True),
+        (OF_EXECUTOR, signal.SIGTERM, True),
+        (OF_EXECUTOR, signal.SIGUSR1, True),
+        (OF_EXECUTOR, signal.SIGINT, False),
+        ("", None, False),
+        ("", signal.SIGINT, False),
+    ],
+)
+def test_only_a_job_of_snakemakes_executor_is_requeued_and_not_after_ctrl_c(tmp_path, comment, number, requeued):
+    """A person's own job, of a notebook or a script, has no such comment. Without a signal: the deadline."""
+    (tmp_path / "bin").mkdir()
+    line = "".join(f"{field:400}" for field in ("4711", "RUNNING", "1:00:00", "0", "/somewhere", comment))
+    programs = {"squeue": f"echo '{line}'", "scontrol": f'echo "$*" >> {tmp_path}/requeued'}
+    for name, content in programs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{content}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": "4711"}
+    script = tmp_path / "trainer.py"
+    script.write_text(SAVE_WHEN_TOLD if number else "raise SystemExit(75)")
+    launched = subprocess.Popen([sys.executable, LAUNCH, "--", script, tmp_path], cwd=tmp_path, env=environment)
+    while number and not (tmp_path / "started").exists():
+        assert launched.poll() is None
+        time.sleep(0.01)
+    if number:
+        launched.send_signal(number)
+    assert launched.wait(60) == 75
+    asked = (tmp_path / "requeued").read_text() if (tmp_path / "requeued").exists() else ""
+    assert asked == ("requeue 4711\n" if requeued else "")
 
 
 def test_additional_nodes_without_their_processes_are_refused(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bertline.cluster import slurm, submission
+from bertline.cluster import slurm
 from bertline.cluster.ranks import NodeKind, Program, srun_command
 
 
@@ -66,10 +66,36 @@ def test_a_controller_that_never_answers_is_reported(
     assert capsys.readouterr().err == "squeue does not answer; nothing is known of job 7\n"
 
 
-def test_the_number_of_a_job_on_nodes_of_several_kinds_is_that_of_its_first_part(programs: Path) -> None:
-    (programs / "squeue").write_text("#!/bin/sh\necho '123+0 rule_a'\necho '123+1 rule_a'\n")
-    (programs / "squeue").chmod(0o755)
-    assert submission._job_in_queue(["--job-name", "name", "--comment", "rule_a"]) == "123"
+def test_a_job_does_not_count_among_the_others_of_its_rule(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits for these would otherwise wait for itself."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    write_squeue(programs, "7", "RUNNING", "1:00:00", "0", str(tmp_path), "rule_a")
+    assert slurm.numbers_of_jobs("rule_a") == []
+
+
+@pytest.mark.parametrize(("state", "asked"), [("RUNNING", True), ("COMPLETING", False), ("PENDING", False)])
+def test_a_job_that_is_being_ended_or_was_already_requeued_is_not_requeued(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, state: str, asked: bool
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    write_squeue(programs, "7", state, "1:00:00", "0", "/somewhere", "rule_a")
+    (programs / "scontrol").write_text(f'#!/bin/sh\necho "$*" >> {shlex.quote(str(programs))}/scontrol.asked\n')
+    (programs / "scontrol").chmod(0o755)
+    slurm.requeue_own_job()
+    told = programs / "scontrol.asked"
+    assert (told.read_text() if told.exists() else "") == ("requeue 7\n" if asked else "")
+
+
+def test_each_kind_of_node_has_the_threads_of_its_processes() -> None:
+    """The script divides those of a node equally, and its last --threads counts."""
+    command = srun_command(Program(["t.py", "--threads=1"], ["s.py"]), [NodeKind(1, 2), NodeKind(3, 4)], 3)
+    between = command.index(":")
+    last = [[word for word in part if "--threads=" in word][-1] for part in (command[:between], command[between:])]
+    assert last == ["--threads=6", "--threads=12"]
+    assert command.count("--cpus-per-task=3") == 2
 
 
 @pytest.mark.parametrize(("bind", "unbound"), [("none", False), ("socket", True)])

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import tracemalloc
+import unicodedata
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -516,6 +517,17 @@ def test_an_evaluation_set_of_any_format_is_found(tmp_path: Path, name: str) -> 
     else:
         pyarrow.parquet.write_table(pa.Table.from_pylist([ROW]), tmp_path / name)
     collect_ngrams(Recipe(sets={"ours": [tmp_path / name]}), tmp_path / "ngrams.npz")
+    write_part(tmp_path, "web", 0, [SENTENCE])
+    find_overlap(tmp_path / "web/part-00000.jsonl.zst", tmp_path / "ngrams.npz", tmp_path / "overlap.json")
+    assert read_json(tmp_path / "overlap.json")["overlaps"] == [{"document": 0, "id": "web0-0", "shared": {"ours": 4}}]
+
+
+def test_an_evaluation_set_with_decomposed_letters_is_found(tmp_path: Path) -> None:
+    """Documents are in NFC."""
+    decomposed = unicodedata.normalize("NFD", SENTENCE)
+    assert decomposed != unicodedata.normalize("NFC", SENTENCE) == SENTENCE
+    (tmp_path / "dev.tsv").write_text(f"17\t{decomposed}\t1\n", encoding="utf-8")
+    collect_ngrams(Recipe(sets={"ours": [tmp_path / "dev.tsv"]}), tmp_path / "ngrams.npz")
     write_part(tmp_path, "web", 0, [SENTENCE])
     find_overlap(tmp_path / "web/part-00000.jsonl.zst", tmp_path / "ngrams.npz", tmp_path / "overlap.json")
     assert read_json(tmp_path / "overlap.json")["overlaps"] == [{"document": 0, "id": "web0-0", "shared": {"ours": 4}}]

@@ -277,6 +277,25 @@ def test_short_sequences_come_as_often_as_asked() -> None:
     assert len(np.unique(lengths)) > 20
 
 
+def test_short_sequences_have_every_length_equally_often() -> None:
+    shard = make_shard([[[FIRST_WORD] * 200_000]])
+    lengths, counts = np.unique(sample_lengths(samples_of(shard, 32, "none", short=1.0).table[:-1]), return_counts=True)
+    assert lengths.tolist() == list(range(4, 33))  # two tokens and more, with [CLS] and [SEP]
+    assert counts.min() > 0.7 * counts.mean()
+
+
+def test_a_last_sentence_takes_as_much_text_from_before_it_as_a_chunk_has() -> None:
+    """The targets are 2 to 61 tokens, equally often; that many hold a third of whole sentences, but at least two."""
+    shard = make_shard([[[FIRST_WORD] * 3] * 40] * 2000)
+    table = samples_of(shard, 64, "sentence_order", short=1.0).table
+    begins, ends = table[:, [0, 2]].min(axis=1), table[:, [1, 3]].max(axis=1)
+    again = np.append(False, begins[1:] < ends[:-1])
+    assert (ends[again] % 120 == 0).all()
+    assert again.sum() > 100
+    expected = np.mean([max(6, 3 * (target // 3)) for target in range(2, 62)])
+    assert (ends - begins)[again].mean() == pytest.approx(expected, rel=0.1)
+
+
 def test_random_choices_depend_on_seed_shard_and_length_only() -> None:
     shard = make_shard(long_documents(10, 30, 20))
     first = samples_of(shard, 64, "next_sentence").table

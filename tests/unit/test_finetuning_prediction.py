@@ -209,7 +209,7 @@ def test_a_model_of_another_program_reads_texts_as_long_as_its_tokenizer_and_its
     with torch.inference_mode():
         expected = theirs(**tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")).logits.softmax(1)
     ((row,),) = predictions(load_finetuned(folder), [{"texts": [text]}])
-    assert list(row["probabilities"].values()) == pytest.approx(expected[0].tolist(), abs=1e-6)
+    assert list(row["probabilities"].values()) == pytest.approx(expected[0].tolist(), abs=1e-5)
 
 
 # Bad input
@@ -289,14 +289,14 @@ def test_weights_without_the_head_are_one_line(finished: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("inputs", "output", "message"),
     [
-        ("cola_test.tsv", "out.parquet", r"out\.parquet: given '\.parquet', allowed for this model are \.jsonl, \.tsv"),
+        ("cola_test.tsv", "out.parquet", r"output: given '\S+out\.parquet', allowed for this model are \.jsonl, \.tsv"),
         (
             "stsb.tsv",
             "out.tsv",
             r"stsb\.tsv: line 1: no column 'sentence', it has sentence1, sentence2, score; "
             "name its columns with `columns`, or correct the file$",
         ),
-        ("squad_v1.json", "out.tsv", r"squad_v1\.json: given '\.json', allowed are \.tsv"),
+        ("squad_v1.json", "out.tsv", r"inputs: given '\S+squad_v1\.json', allowed for this model are \.tsv, "),
         ("empty.tsv", "out.tsv", r"empty\.tsv: no input; name files with at least one"),
     ],
 )

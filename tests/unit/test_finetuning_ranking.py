@@ -34,8 +34,8 @@ from bertline.finetuning.train import finetune
 from bertline.finetuning.trial import random_task
 
 
-def prepared(data: dict[str, str], folder: Path, **settings: Any) -> Any:
-    return prepare_ranking(TABLE, data, {**SETTINGS, "seed": 1, **settings}, tokenizer_of(folder))
+def prepared(data: dict[str, str], folder: Path, table: dict[str, Any] = TABLE, **settings: Any) -> Any:
+    return prepare_ranking(table, data, {**SETTINGS, "seed": 1, **settings}, tokenizer_of(folder))
 
 
 def words_of(folder: Path, ids: np.ndarray) -> str:
@@ -114,6 +114,7 @@ def test_two_rankings_are_compared_by_a_paired_test() -> None:
     second = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
     assert p_value(first, second) == pytest.approx(0.00283, abs=1e-5)
     assert p_value(first, first) == 1
+    assert p_value(np.array([0.3]), np.array([0.5])) == 1  # a single query
     assert p_value(first, first + 0.1) is None  # the test is undefined without variance
 
 
@@ -219,6 +220,91 @@ def test_drawn_negatives_are_a_function_of_the_seed_and_never_relevant(tmp_path:
     assert len(drawn(1)) == 12 * 3
 
 
+def test_queries_with_as_many_candidates_draw_negatives_of_other_places(tmp_path: Path) -> None:
+    data = data_of(tmp_path, train="qrels")
+    train = prepared(data, tmp_path, negatives=3, objective="pairwise").train
+    lists: dict[str, list[int]] = {}
+    for line in Path(data["train_candidates"]).read_text().splitlines():
+        query, passage = line.split("\t")
+        lists.setdefault(query, []).append(int(passage[1:]))
+    drawn: dict[int, list[int]] = {}
+    for query, (relevant, other) in zip(train.query_rows, train.passage_rows, strict=True):
+        others = [passage for passage in lists[f"q{query}"] if passage != relevant]
+        drawn.setdefault(int(query), []).append(others.index(other))
+    assert len(drawn) == 12
+    assert len({tuple(places) for places in drawn.values()}) > 6
+
+
+@pytest.fixture
+def graded(tmp_path: Path) -> tuple[dict[str, str], dict[str, int], dict[str, int]]:
+    """Data whose judgements have grade 2 for the relevant passages, and grade 1 for one ranked before or after.
+
+    Returns the data, and each query's passage of grade 2 and of grade 1, by number.
+    """
+    data = data_of(tmp_path, train="qrels")
+    relevant, related, lines = {}, {}, []
+    for line in Path(data["dev_qrels"]).read_text().splitlines():
+        query, _, passage, _ = line.split("\t")
+        first = 8 * int(query[1:])
+        relevant[query] = int(passage[1:])
+        related[query] = first if relevant[query] > first else first + 1
+        lines += [f"{query}\t0\tp{related[query]:03d}\t1\n", f"{query}\t0\t{passage}\t2\n"]
+    Path(data["dev_qrels"]).write_text("".join(lines))
+    return data, relevant, related
+
+
+LEVEL_2 = {**TABLE, "relevance_level": 2}
+
+
+def test_only_grades_of_the_relevance_level_are_trained_on_as_relevant(
+    tmp_path: Path, graded: tuple[dict[str, str], dict[str, int], dict[str, int]]
+) -> None:
+    data, relevant, related = graded
+    for table, expected in ((LEVEL_2, [relevant]), (TABLE, [relevant, related])):
+        rows = prepared(data, tmp_path, table, negatives=20, objective="pairwise").train.passage_rows
+        assert set(rows[:, 0].tolist()) == {passage for one in expected for passage in one.values()}
+    # One of a lower grade may be drawn as the other passage, one of the level not.
+    _, other = prepared(data, tmp_path, LEVEL_2, negatives=20, objective="pairwise").train.passage_rows.T
+    assert set(other.tolist()) & set(related.values())
+    assert not set(other.tolist()) & set(relevant.values())
+
+
+def test_only_grades_of_the_relevance_level_are_scored_as_relevant(
+    tmp_path: Path, graded: tuple[dict[str, str], dict[str, int], dict[str, int]]
+) -> None:
+    data, relevant, _ = graded
+    ranks: dict[str, list[int]] = {}
+    for line in Path(data["dev_candidates"]).read_text().splitlines():
+        query, passage = line.split("\t")
+        ranks.setdefault(query, []).append(int(passage[1:]))
+    expected = 100 * np.mean([1 / (1 + ranks[query].index(passage)) for query, passage in relevant.items()])
+    task = prepared(data, tmp_path, LEVEL_2)
+    assert task.baselines["candidates"] == pytest.approx(expected)
+    logits = np.zeros((len(task.dev.inputs), 2), dtype=np.float32)
+    logits[:, 1] = -np.arange(len(logits))  # the order of the candidates again
+    assert task.dev.evaluate(logits).scores["mrr_10"] == pytest.approx(expected)
+
+
+def test_a_passage_of_a_lower_grade_than_the_relevance_level_has_to_be_in_the_collection(
+    tmp_path: Path, graded: tuple[dict[str, str], dict[str, int], dict[str, int]]
+) -> None:
+    """NDCG counts grades below the level."""
+    data, _, _ = graded
+    qrels = tmp_path / "absent.tsv"
+    qrels.write_text(f"{Path(data['dev_qrels']).read_text()}q0\t0\tp998\t0\nq0\t0\tp999\t1\n")
+    with pytest.raises(BertlineError, match=r"line 26: passage 'p999' is not in the collection"):
+        prepared({**data, "dev_qrels": str(qrels)}, tmp_path, LEVEL_2)
+
+
+def test_queries_without_candidates_are_counted(tmp_path: Path) -> None:
+    data = data_of(tmp_path)
+    queries = tmp_path / "more.tsv"
+    queries.write_text(f"{Path(data['dev_queries']).read_text()}q99\twhere was n1 born ?\n")
+    examples = prepared({**data, "dev_queries": str(queries)}, tmp_path).examples
+    assert (examples["dev_queries"], examples["dev_queries_without_candidates"]) == (12, 1)
+    assert prepared(data, tmp_path).examples["dev_queries_without_candidates"] == 0
+
+
 def test_training_examples_are_the_first_of_the_file(tmp_path: Path) -> None:
     data = data_of(tmp_path)
     whole, part = prepared(data, tmp_path), prepared(data, tmp_path, training_examples=7)
@@ -254,6 +340,16 @@ def test_candidates_are_read_in_their_published_forms(tmp_path: Path, form: str)
     assert found.passage_ids.tolist() == [b"p004", b"p005", b"p000", b"p002"]
     assert found.starts.tolist() == [0, 2, 4]
     assert found.padding == 1
+
+
+def test_candidates_of_equal_rank_are_in_the_order_of_their_lines(tmp_path: Path) -> None:
+    files = write_files(tmp_path, queries=2, candidates=3)
+    tokenizer = tokenizer_of_collection(tmp_path, files)
+    path = tmp_path / "given.tsv"
+    path.write_text("q0\tp004\t2\nq0\tp001\t1\nq0\tp002\t1\nq0\tp000\t1\n")
+    queries = read_texts(Path(files["queries"]), tokenizer)
+    found = read_candidates(path, queries, open_collection(tmp_path / "tokenized-collection", tokenizer).passages)
+    assert found.passage_ids.tolist() == [b"p001", b"p002", b"p000", b"p004"]
 
 
 def tokenizer_of_collection(folder: Path, files: dict[str, str]) -> Any:
@@ -375,6 +471,13 @@ def test_equal_scores_are_ordered_as_trec_eval_does(tmp_path: Path) -> None:
     assert (tmp_path / "ranking.tsv").read_text() == "q\tp3\t1\nq\tp2\t2\nq\tp1\t3\nq\tp0\t4\n"
     assert (tmp_path / "run.trec").read_text().splitlines()[0] == "q Q0 p3 1 1 bertline"
     assert measure(candidates, scores, {"q": {"p1": 1}}, 1)["mrr"].tolist() == [pytest.approx(1 / 3)]
+
+
+def test_scores_in_a_run_file_have_all_their_digits(tmp_path: Path) -> None:
+    scores = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    write_rankings(candidates_of(["q"], 1000), scores, None, tmp_path / "run.trec")
+    written = [np.float32(line.split()[4]) for line in (tmp_path / "run.trec").read_text().splitlines()]
+    assert written == sorted(scores.tolist(), reverse=True)
 
 
 @pytest.mark.parametrize(("rank", "score"), [(10, 0.1), (11, 0.0)])

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -451,6 +451,47 @@ def test_each_token_has_most_context_in_exactly_one_window(test_data: Path, goog
     assert chosen.sum() == sum(len(count) for count in times)
 
 
+def window_with_most_context(windows: Windows, question: int, token: int) -> int:
+    """The window of a token as _check_is_max_context of Google's run_squad.py chooses it, one window after another."""
+    best, best_score = -1, -1.0
+    for window in np.flatnonzero(windows.question == question):
+        start, length = int(windows.first_token[window]), int(windows.context_tokens[window])
+        end = start + length - 1
+        if start <= token <= end:
+            score = min(token - start, end - token) + 0.01 * length
+            if score > best_score:
+                best, best_score = int(window), score
+    return best
+
+
+@pytest.mark.parametrize(
+    ("room", "stride", "counts"),
+    [
+        *((room, stride, range(1, 41, 3)) for room in (2, 5, 8, 11, 12) for stride in sorted({1, room // 2, room - 1})),
+        # Its length makes a window win over one that has one more token of context, and is shorter by more than 100.
+        (384, 128, [395, 523, 700]),
+        (250, 200, [271, 460]),
+    ],
+)
+def test_a_token_has_most_context_where_google_finds_it(
+    tokenizer: Tokenizer, room: int, stride: int, counts: Sequence[int]
+) -> None:
+    squad = SquadFile(
+        [" ".join(["was"] * count) for count in counts],
+        [Question(str(place), "where", place, ()) for place in range(len(counts))],
+        [],
+    )
+    windows = windows_of(squad, tokenizer, max_sequence_length=room + 4, doc_stride=stride, max_query_length=1)
+    expected = np.zeros(len(windows.sequences.tokens), dtype=bool)
+    for question, count in enumerate(counts):
+        for token in range(count):
+            window = window_with_most_context(windows, question, token)
+            begin = windows.sequences.offsets[window] + windows.sequences.second_segment_start[window]
+            expected[begin + token - windows.first_token[window]] = True
+    assert expected.sum() == sum(counts)
+    np.testing.assert_array_equal(has_most_context(windows), expected)
+
+
 def test_a_query_that_leaves_no_room_is_an_error(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
     with pytest.raises(BertlineError, match="max_query_length 64 leaves no room"):
@@ -512,6 +553,37 @@ def test_an_answer_starts_where_its_window_has_most_context(tmp_path: Path, toke
     elsewhere[windows.sequences.offsets[:-1]] = False  # the score of "no answer" does not depend on the context
     start[elsewhere] = 100
     assert answer_questions(squad, windows, start, end, max_answer_length=5) == best
+
+
+def test_the_candidates_are_the_20_best_spans_of_all_windows(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    squad, windows, start, end = randomly_scored(tmp_path, tokenizer)
+    answers = answer_questions(squad, windows, start, end, max_answer_length=5)
+    allowed = has_most_context(windows)
+    for number, question in enumerate(squad.questions):
+        spans: list[tuple[float, str]] = []
+        for window in np.flatnonzero(windows.question == number):
+            begin = windows.sequences.offsets[window] + windows.sequences.second_segment_start[window]
+            count, places = windows.context_tokens[window], windows.spans[0][windows.first_token[window] :]
+            for first in np.flatnonzero(allowed[begin : begin + count]):
+                for last in range(first, min(first + 5, count)):
+                    score = float(start[begin + first]) + float(end[begin + last])
+                    spans.append((score, CONTEXT[places[first, 0] : places[last, 1]]))
+        assert len(np.unique(windows.first_token[windows.question == number])) > 1
+        best = sorted(spans, reverse=True)[:20]
+        found = [(candidate.score, candidate.text) for candidate in answers[question.id].candidates]
+        assert [text for _, text in found] == list(dict.fromkeys(text for _, text in best))
+        assert set(found) <= set(best)
+
+
+def test_spans_of_equal_score_are_in_the_order_of_the_context(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    windows = windows_of(squad, tokenizer, max_sequence_length=64)
+    assert len(windows.sequences) == len(squad.questions)
+    words = ["born", "Tarn", "1820", "moved", "town", "300", "people", "died", "1861"]
+    logits = np.zeros(len(windows.sequences.tokens), dtype=np.float32)
+    logits[np.isin(windows.sequences.tokens, [tokenizer.token_to_id(word.lower()) for word in words])] = 5
+    for found in answer_questions(squad, windows, logits, logits, max_answer_length=1).values():
+        assert [candidate.text for candidate in found.candidates][: len(words)] == words
 
 
 def test_of_a_text_in_two_places_the_better_score_is_kept(tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -592,6 +664,15 @@ def test_baselines_are_the_most_frequent_answer_and_the_most_frequent_place(
     short = replace(dev, contexts=["Ada died."])
     assert set(copy_position(longer_windows, dev, windows_of(dev, tokenizer)).values()) == {"in Tarn in"}
     assert set(copy_position(longer_windows, short, windows_of(short, tokenizer)).values()) == {"."}
+
+
+def test_of_equally_frequent_places_the_first_in_a_context_is_copied(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    answers = [Answer(word, CONTEXT.index(word)) for word in ("Tarn", "was")]
+    questions = [replace(one, answers=(answer,)) for one, answer in zip(squad.questions, answers, strict=True)]
+    windows = windows_of(replace(squad, questions=questions), tokenizer, max_sequence_length=64)
+    assert windows.answer_tokens.tolist() == [[5, 5], [2, 2]]
+    assert copy_position(windows, squad, windows) == {"q1": "was", "q2": "was"}
 
 
 def test_the_n_best_answers_are_spans_of_the_context_with_probabilities(tmp_path: Path, tokenizer: Tokenizer) -> None:

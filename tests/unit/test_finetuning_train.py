@@ -81,12 +81,20 @@ def test_the_shortest_inputs_do_not_always_share_a_batch() -> None:
     assert len(beside_the_shortest) > 8
 
 
+def test_batches_of_short_and_of_long_inputs_follow_each_other_in_no_order() -> None:
+    lengths = np.random.default_rng(0).integers(3, 90, size=4000)
+    batches = list(islice(training_batches(lengths, 16, seed=7), 250))
+    rises = np.diff([lengths[rows].mean() for rows in batches]) > 0
+    assert 0.4 < rises.mean() < 0.6
+
+
 def test_evaluation_batches_hold_every_input_once_and_no_more_tokens_than_allowed() -> None:
     lengths = np.random.default_rng(0).integers(3, 90, size=203)
     batches = list(evaluation_batches(lengths, 200))
     assert sorted(np.concatenate(batches)) == list(range(203))
     assert max(len(rows) * lengths[rows].max() for rows in batches) <= 200
     assert [len(rows) for rows in evaluation_batches(np.array([300, 5]), 200)] == [1, 1]
+    assert [len(rows) for rows in evaluation_batches(np.full(11, 20), 200)] == [10, 1]
 
 
 def test_padded_batches_hold_the_inputs_and_their_segments(tokenizer: Path) -> None:
@@ -263,6 +271,24 @@ def test_a_run_leaves_its_declared_files_and_nothing_else(tmp_path: Path, tokeni
     rates = [point["metrics"]["train/learning_rate"] for point in journal[:-1]]
     assert max(rates) == pytest.approx(2e-3, rel=0.05)
     assert 0 < rates[-1] < rates[2]
+
+
+def test_a_point_of_the_journal_has_the_mean_loss_of_its_steps_and_the_last_step_has_one(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"))
+    losses = {}
+    for points in (100, 3):
+        monkeypatch.setattr(loop, "JOURNAL_POINTS", points)
+        finetune(recipe, tokenizer, tmp_path / str(points), options=Options(threads=1))
+        journal = [json.loads(line) for line in (tmp_path / f"{points}/metrics.jsonl").read_text().splitlines()]
+        losses[points] = {
+            point["step"]: point["metrics"]["train/loss"] for point in journal if "train/loss" in point["metrics"]
+        }
+    assert list(losses[100]) == list(range(1, 17))
+    ranges = {5: range(1, 6), 10: range(6, 11), 15: range(11, 16), 16: [16]}
+    means = {last: np.mean([losses[100][step] for step in steps]) for last, steps in ranges.items()}
+    assert losses[3] == pytest.approx(means)
 
 
 def test_predictions_do_not_depend_on_the_batch(
@@ -444,6 +470,23 @@ def test_training_ends_after_epochs_without_a_better_score_with_the_best_weights
     assert metrics["scores"]["matthews"] == pytest.approx(scores[metrics["best_step"]])
 
 
+def test_an_equal_score_is_not_a_better_one(tmp_path: Path, tokenizer: Path) -> None:
+    train = write_cola(tmp_path / "train.tsv")
+    recipe = recipe_for("cola", train, epochs=10, patience=2, learning_rate=1e-12)  # predictions stay as they are
+    metrics = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
+    assert (metrics["best_step"], metrics["last_step"]) == (4, 12)
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(0.5, [2]), (1.5, [4, 6])])
+def test_the_end_of_a_part_of_an_epoch_is_scored_as_well(
+    tmp_path: Path, tokenizer: Path, epochs: float, steps: list[int]
+) -> None:
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), epochs=epochs, patience=3)
+    finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
+    points = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in points if "dev/matthews" in point["metrics"]] == steps
+
+
 def write_other_cola(path: Path) -> Path:
     """Labels that have nothing to do with those of `write_cola`."""
     generator = np.random.default_rng(8)
@@ -557,6 +600,43 @@ def test_answers_that_are_not_in_their_context_are_reported(
         "questions without an answer that is at its offset: 1, the first is '0-was born'; " + rest
         for rest in ("training leaves them out", "they are scored by the answer's text")
     ]
+
+
+def test_losses_before_and_after_a_kill_between_two_points_of_the_journal_are_in_the_second(
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "JOURNAL_POINTS", 3)
+    recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"))
+    finetune(recipe, tokenizer, tmp_path / "whole", options=Options(threads=1))
+    step, made = torch.optim.AdamW.step, []
+
+    def step_or_stop(self: torch.optim.AdamW, closure: None = None) -> None:
+        step(self)
+        made.append(1)
+        if len(made) == 9:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step_or_stop)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1, checkpoint_every_minutes=0))
+    finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
+    assert 9 < len(made) < 9 + 16
+    journals = [(tmp_path / folder / "metrics.jsonl").read_text() for folder in ("whole", "out")]
+    points = [[json.loads(line) for line in journal.splitlines()] for journal in journals]
+    assert [(point["step"], point["metrics"]) for point in points[0]] == [
+        (point["step"], point["metrics"]) for point in points[1]
+    ]
+
+
+def test_dropout_is_another_at_every_step(tmp_path: Path, tokenizer: Path) -> None:
+    """The same input and, but for a rounding error, the same weights."""
+    train = write_cola(tmp_path / "train.tsv", examples=1)
+    for model, times in (({}, 8), (NO_DROPOUT, 1)):
+        recipe = recipe_for("cola", train, epochs=8, learning_rate=1e-20, model=model)
+        finetune(recipe, tokenizer, tmp_path / f"{times}", options=Options(threads=1))
+        points = [json.loads(line) for line in (tmp_path / f"{times}/metrics.jsonl").read_text().splitlines()]
+        losses = [point["metrics"]["train/loss"] for point in points if "train/loss" in point["metrics"]]
+        assert (len(losses), len(set(losses))) == (8, times)
 
 
 def test_fp16_passes_over_steps_that_overflow_and_continues_with_its_loss_scale(

@@ -247,8 +247,15 @@ def test_before_the_first_training_of_a_network_a_trial_of_some_steps_predicts_i
     assert expected(plan, "pretrain_phase", phase="0" * 16) == pytest.approx(100 * 8 / 4 * 0.5)
     (left,) = estimates(plan)
     assert left.basis == "a trial of some steps, on a CPU"
-    plan.phases["0" * 16]["settings"] = SETTINGS | {"sequence_length": 512}
+
+
+@pytest.mark.parametrize("other", [{"sequence_length": 512}, {"precision": "fp32"}, {"packing": True}])
+def test_a_trial_with_other_settings_of_the_speed_predicts_nothing(plan: Plan, other: dict[str, Any]) -> None:
+    recipe = {"model": MODEL, "settings": SETTINGS | other}
+    record_speed(recipe, {"processes": 2, "device": "a CPU", "busy_seconds": 0.5})
     assert expected(plan, "pretrain_phase", phase="0" * 16) is None
+    plan.phases["0" * 16]["settings"] = recipe["settings"]
+    assert expected(plan, "pretrain_phase", phase="0" * 16) == pytest.approx(100 * 8 / 8 * 0.5)
 
 
 def test_a_damaged_record_predicts_nothing(plan: Plan) -> None:

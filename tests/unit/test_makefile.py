@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -195,6 +196,74 @@ def test_the_command_that_make_mine_proposes_works_in_this_terminal(checkout: Pa
     assert done.stdout.splitlines()[-len(expected) :] == expected
 
 
+@pytest.fixture
+def unset(checkout: Path) -> Path:
+    """A checkout before set-up, where `install.py` and a script only write down the environment that they run in."""
+    shutil.rmtree(checkout / ".venv")
+    own = checkout / "python-without-pip"  # pip takes seconds, and nothing is installed here
+    own.write_text(f'#!/bin/sh\n[ "$1 $2" = "-m venv" ] && set -- "$@" --without-pip\nexec {sys.executable} "$@"\n')
+    own.chmod(0o755)
+    for name in ("envs/install.py", "workflow/scripts/digest_inputs.py"):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text("import sys\nopen('prefixes', 'a').write(sys.prefix + '\\n')")
+    other = checkout / "other/bin/python"
+    other.parent.mkdir(parents=True)
+    other.write_text("#!/bin/sh\nexit 7\n")
+    other.chmod(0o755)
+    return checkout
+
+
+def set_up(folder: Path, *variables: str) -> tuple[int, list[Path]]:
+    """Set up, and use the environment, with another one active; return the status, and where programs ran."""
+    path = f"{folder}/other/bin:{os.environ['PATH']}"
+    command = ["make", "setup", "digests", f"PYTHON={folder}/python-without-pip", *variables]
+    status = subprocess.run(command, cwd=folder, env={"PATH": path, "HOME": str(folder)}, check=False).returncode
+    prefixes = folder / "prefixes"
+    return status, [Path(line) for line in prefixes.read_text().splitlines()] if prefixes.exists() else []
+
+
+@pytest.mark.parametrize("name", ["checkout", "with a space"])
+@pytest.mark.parametrize(
+    ("given", "expected"), [(None, ".venv"), ("other-name", "other-name"), ("{parent}/elsewhere", "../elsewhere")]
+)
+def test_the_environment_is_where_it_is_said_to_be(unset: Path, name: str, given: str | None, expected: str) -> None:
+    folder = unset.rename(unset.with_name(name))
+    status, used = set_up(folder, *([f"VENV={given.format(parent=unset.parent)}"] if given else []))
+    assert (status, used) == (0, 2 * [(folder / expected).resolve()])
+    assert (folder / expected / "ready").exists()
+
+
+def test_the_environment_may_be_in_your_home(unset: Path) -> None:
+    """Which zsh passes on as a tilde."""
+    assert set_up(unset, "VENV=~/own") == (0, 2 * [unset / "own"])
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_environment_may_be_a_link_to_another_disk(unset: Path, exists: bool) -> None:
+    target = unset.with_name("scratch") / "venv"
+    if exists:
+        target.mkdir(parents=True)
+    (unset / ".venv").symlink_to(target)
+    status, used = set_up(unset)
+    assert (status, [path.resolve() for path in used]) == (0, [target, target])
+    assert (target / "ready").exists()
+    assert (unset / ".venv").is_symlink()
+
+
+@pytest.mark.parametrize("given", ["", "a folder"])
+def test_an_environment_that_make_cannot_name_is_one_line(unset: Path, given: str) -> None:
+    done = subprocess.run(["make", "setup", f"VENV={given}"], cwd=unset, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert f"error: VENV={given}: give one folder, without spaces in its path" in done.stderr
+
+
+def test_a_sweep_has_the_number_of_gpus_that_is_given(checkout: Path) -> None:
+    [(_, arguments, _)] = calls_of(checkout, "sweep", "GPUS=0")
+    assert arguments[arguments.index("--gpus") :][:2] == ["--gpus", "0"]
+    [(_, arguments, _)] = calls_of(checkout, "sweep", environment={"GPUS": "0"})
+    assert "--gpus" not in arguments
+
+
 def test_every_variable_is_tested() -> None:
     text = (ROOT / "Makefile").read_text()
     data = re.search(r"^DATA := (.*?[^\\])\n", text, re.MULTILINE | re.DOTALL)[1].replace("\\\n", " ").split()
@@ -206,6 +275,7 @@ def test_every_variable_is_tested() -> None:
     used = set(re.findall(r"(?<!\$)\$\(([A-Z_]+)\)", re.sub(r"\$\((?:if|filter)[^,]*,", "", recipes)))
     assert used <= {
         "VENV",
+        "VENV_BIN",
         "TOOLS",
         "CURDIR",
         "PARALLEL",
@@ -213,6 +283,7 @@ def test_every_variable_is_tested() -> None:
         "SNAKEMAKE_SETTINGS",
         "MAKEFILE_LIST",
         "OF_MINE",
+        "GIVEN",
         "OF_DEVELOPERS",
         "LIST",
         "READY",

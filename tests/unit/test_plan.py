@@ -198,6 +198,36 @@ def test_english_stop_words_are_not_looked_for_in_other_languages(identified: di
         plan_of(changed(**{f"corpora__{name}": {**filtered, "stop_words": ["i ir"]}}))
 
 
+@pytest.mark.parametrize("words", [["i", "ir"], []])
+def test_stop_words_that_nothing_looks_for_are_one_line(words: list[str]) -> None:
+    line = r"configuration: corpora\.books\.stop_words: given, but only gopher_quality uses them"
+    with pytest.raises(BertlineError, match=line):
+        plan_of(changed(corpora__books__stop_words=words))
+    default = load_schema(ROOT / "config/config.schema.yaml")["$defs"]["stop_words"]["default"]
+    assert plan_of(changed(corpora__books__stop_words=default)).corpora == plan_of(CONFIG).corpora
+
+
+@pytest.mark.parametrize("column", ["text", "id", "title", "url"])
+def test_a_column_of_files_without_columns_is_one_line(column: str) -> None:
+    Path("books/more.tar").write_bytes(b"")  # of an archive, only texts are read
+    line = rf"configuration: corpora\.books\.{column}: given 'body', but none of the files is a table with columns"
+    url = {"url": "https://host/one.txt", "sha256": hashlib.sha256(b"One book.").hexdigest()}
+    for files in ({"paths": ["books/*.txt"]}, {"paths": ["books/*"]}, {"urls": [url]}):
+        with pytest.raises(BertlineError, match=line):
+            corpora_of(**{column: "body"}, **files)
+    assert corpora_of(text="text", paths=["books/*.txt"])
+    assert corpora_of(**{column: "body"}, paths=["absent/*.jsonl", "books/*.txt"])
+    Path("books/two.CSV.gz").write_bytes(b"")
+    assert corpora_of(**{column: "body"}, paths=["books/*"])
+
+
+def test_the_file_of_a_tokenizer_is_no_pattern() -> None:
+    Path("vocab.txt").write_text("[PAD]\n")
+    plans = [plan_of(changed(datasets__both__tokenizer={"file": name})) for name in ("vocab.txt", "vocab*")]
+    line = "configuration: datasets.both.tokenizer.file: vocab* does not exist; put the file there or change the key"
+    assert [plan.problems for plan in plans] == [[], [line]]
+
+
 def test_changing_back_gives_the_old_fingerprints() -> None:
     assert plan_of(CONFIG).runs == plan_of(copy.deepcopy(CONFIG)).runs
 
@@ -747,7 +777,7 @@ def test_patterns_mean_what_they_mean_for_glob(
 
 
 def leads_back(folder: Path, start: Path) -> bool:
-    above = [parent for parent in (folder, *folder.parents) if parent.is_relative_to(start)]
+    above = [one for one in (folder, *folder.parents) if one.is_relative_to(start) and one.name != ".."]
     return len({os.path.realpath(parent) for parent in above}) < len(above)
 
 
@@ -783,6 +813,41 @@ def test_a_phase_cannot_take_the_moments_of_another_optimizer() -> None:
         plan_of(changed(runs__first__phases=phases))
     phases["phase2"]["carry_over"] = "weights"
     plan_of(changed(runs__first__phases=phases))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "sides", "fits"),
+    [("soap", (64, 20), False), ("soap", (20, 64), False), ("shampoo", (20, 64), False), ("shampoo", (64, 20), True)],
+)
+def test_a_phase_takes_the_moments_of_factors_of_the_same_sides(optimizer: str, sides: list[int], fits: bool) -> None:
+    """Shampoo's moments are the same without some of the factors."""
+    first, second = ({**PHASE, "optimizer": optimizer, optimizer: {"largest_side": side}} for side in sides)
+    config = changed(runs__first__phases={"phase1": first, "phase2": second})
+    if not fits:
+        message = f"phases.phase2.{optimizer}.largest_side: given {sides[1]}, but {sides[0]} in the phase before"
+        with pytest.raises(BertlineError, match=re.escape(message)):
+            plan_of(config)
+        second["carry_over"] = "weights"
+    plan_of(config)
+
+
+@pytest.mark.parametrize(
+    ("precisions", "carry_over", "affected"),
+    [
+        (("fp16", "fp16"), "everything", True),
+        (("fp16", "fp16"), "weights+moments", False),
+        (("bf16", "fp16"), "everything", False),
+        (("bf16", "bf16"), "everything", False),
+    ],
+)
+def test_only_phases_that_take_over_a_loss_scale_have_a_new_fingerprint(
+    precisions: list[str], carry_over: str, affected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = ({**PHASE, "precision": precision} for precision in precisions)
+    config = changed(runs__first__phases={"a": first, "b": {**second, "carry_over": carry_over}})
+    now = plan_of(config)
+    monkeypatch.setattr("bertline.planning.phases._continues_loss_scale", lambda *given: False)
+    assert (plan_of(config).phases.keys() != now.phases.keys()) == affected
 
 
 @pytest.mark.parametrize(

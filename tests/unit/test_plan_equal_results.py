@@ -13,6 +13,7 @@ from bertline.files import write_json
 from bertline.fingerprint import fingerprint
 from bertline.planning.plan import Plan
 from bertline.planning.rankings import add_collection
+from bertline.planning.recipes import digest_of_sources
 
 assert inputs  # the fixture
 
@@ -55,6 +56,21 @@ def test_a_corpus_does_not_depend_on_how_a_setting_is_written(one: dict, other: 
 )
 def test_a_corpus_of_other_text_is_another(one: dict, other: dict) -> None:
     assert not plan_of(without_dump(**one)).corpora.keys() & plan_of(without_dump(**other)).corpora.keys()
+
+
+def test_where_the_evaluation_sets_are_is_no_part_of_the_card_that_reports_the_overlap() -> None:
+    def plan_with(dev: str) -> Plan:
+        return plan_of(changed(datasets__both__evaluation_overlap="report", evaluation__squad_v1__dev=dev))
+
+    def digests(plan: Plan) -> list[str]:
+        return [digest_of_sources(plan, dataset) for dataset in plan.datasets]
+
+    before = digests(plan_with("dev.json"))
+    assert digests(plan_with(str(Path("dev.json").absolute()))) == before
+    Path("dev.json").rename("moved.json")
+    assert digests(plan_with("moved.json")) == before
+    Path("moved.json").write_text('{"data": []}')
+    assert digests(plan_with("moved.json")) != before
 
 
 def test_of_a_salvaged_dump_the_limit_of_unpacking_decides_what_is_read() -> None:

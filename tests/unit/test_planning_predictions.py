@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +31,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path("theirs", name).write_text('{"vocab_size": 100}')
     Path("t.csv").write_text("text,label\na,b\n")
     Path("new.txt").write_text("a\n")
+    Path("new.tsv").write_text("text\na\n")
 
 
-def plan_of(*, kind: str = "predict", keep: str = "best", **entry: Any) -> Plan:
+def plan_of(*, kind: str = "predict", keep: str = "best", sections: dict[str, Any] | None = None, **entry: Any) -> Plan:
+    inputs = ["new.tsv"] if kind == "predict" else ["new.txt"]
     config = {
         "evaluation": {"tables": {"t": TABLE}},
         "runs": {"theirs": {"pretrained": "theirs", "finetune": {"tables": {"t": {"seeds": 2, "keep": keep}}}}},
-        kind: {"new": {"model": "results/runs/theirs/table/t", "inputs": ["new.txt"], **entry}},
-    }
+        kind: {"new": {"model": "results/runs/theirs/table/t", "inputs": inputs, **entry}},
+    } | (sections or {})
+    return resolved(config)
+
+
+def resolved(config: dict[str, Any]) -> Plan:
     return make_plan(config, ROOT / "config/config.schema.yaml", ROOT / "config/models")
 
 
@@ -44,7 +53,7 @@ def entry_of(plan: Plan) -> dict[str, Any]:
     return entry
 
 
-def test_a_name_means_the_choice_of_a_task_a_seed_or_a_folder() -> None:
+def test_a_name_means_the_choice_of_a_task_a_seed_or_a_folder(tmp_path: Path) -> None:
     plan = plan_of()
     kept = plan.runs["theirs"]["kept"]["table/t"]
     seed = plan.runs["theirs"]["finetunings"]["table/t/seed2"]
@@ -52,6 +61,8 @@ def test_a_name_means_the_choice_of_a_task_a_seed_or_a_folder() -> None:
         "results/runs/theirs/table/t": f"results/kept/{kept}/model",
         "results/runs/theirs/table/t/model": f"results/kept/{kept}/model",
         "results/runs/theirs/table/t/seed2": f"results/finetunings/{seed}/huggingface",
+        f"{tmp_path}/results/runs/theirs/table/t/model": f"results/kept/{kept}/model",
+        "./results/runs/theirs/table/t/seed2": f"results/finetunings/{seed}/huggingface",
         "theirs": "theirs",
     }.items():
         assert model_folder(entry_of(plan_of(model=given))["model"]) == folder
@@ -66,6 +77,47 @@ def test_an_output_may_be_anywhere_but_in_place_of_an_input(tmp_path: Path) -> N
     for name in ("./new.jsonl", str(inputs)):
         with pytest.raises(BertlineError, match=r"predict\.new\.output: new\.jsonl is also an input"):
             plan_of(output=name, inputs=["new.jsonl"])
+
+
+def test_a_link_of_a_run_of_another_configuration_is_a_folder(tmp_path: Path) -> None:
+    for given in ("results/runs/other/table/t/model", f"{tmp_path}/results/runs/other/table/t/model"):
+        with pytest.raises(BertlineError, match=r"predict\.new\.model: given \S+, allowed are results/runs/theirs"):
+            plan_of(model=given)
+    shutil.copytree("theirs", "results/runs/other/table/t/model")
+    for given in ("results/runs/other/table/t/model", f"{tmp_path}/results/runs/other/table/t/model"):
+        assert Path(model_folder(entry_of(plan_of(model=given))["model"])).samefile("results/runs/other/table/t/model")
+
+
+GLUE = {"glue": "glue"}
+BOOKS = {"books": {"source": "files", "paths": ["texts/*"]}}
+BUILT = {"corpora": ["books"], "shards": 2, "tokenizer": {"file": "tokenizer.json"}}
+HIDDEN = {"hidden": {"model": "theirs", "inputs": ["others/*.tsv"]}}
+OWN = {"t": {**TABLE, "train": "./own.tsv"}}
+
+
+@pytest.mark.parametrize(
+    ("output", "sections", "key"),
+    [
+        ("glue/CoLA/dev.tsv", {"evaluation": {"tables": {"t": TABLE}, **GLUE}}, "evaluation.glue"),
+        ("own.tsv", {"evaluation": {"tables": OWN}}, "evaluation.tables.t.train"),
+        ("texts/book.tsv", {"corpora": BOOKS}, "corpora.books.paths"),
+        ("tokenizer.json", {"corpora": BOOKS, "datasets": {"d": BUILT}}, "datasets.d.tokenizer.file"),
+        ("others/one.tsv", {"features": HIDDEN}, "features.hidden"),
+        ("new.tsv", {}, "predict.new"),
+    ],
+)
+@pytest.mark.parametrize("absolute", [False, True])
+def test_an_output_is_no_input_of_the_configuration(
+    tmp_path: Path, output: str, sections: dict[str, Any], key: str, absolute: bool
+) -> None:
+    for name in ("texts/book.tsv", "others/one.tsv"):
+        Path(name).parent.mkdir()
+        Path(name).write_text("text\na\n")
+    given = str(tmp_path / output) if absolute else output
+    line = f"configuration: predict.new.output: {output} is also an input, of {key}; choose another file"
+    with pytest.raises(BertlineError, match=f"^{re.escape(line)}$"):
+        plan_of(output=given, sections=sections, model="theirs")
+    assert plan_of(output=str(Path(output).with_name("free.tsv")).replace("glue", "g"), sections=sections)
 
 
 def test_the_options_of_features_are_those_of_the_function_that_extracts_them() -> None:
@@ -94,9 +146,9 @@ def test_a_fingerprint_follows_the_model_the_inputs_and_the_options_and_no_place
     Path("theirs").rmdir()
     Path("moved").rename("theirs")
     assert moved == entry_of(plan_of(model="theirs"))["fingerprint"]
-    Path("new.tsv").write_bytes(Path("new.txt").read_bytes())
-    assert entry_of(plan_of(inputs=["new.tsv"]))["fingerprint"] != first
-    Path("new.txt").write_text("b\n")
+    Path("new.csv").write_bytes(Path("new.tsv").read_bytes())
+    assert entry_of(plan_of(inputs=["new.csv"]))["fingerprint"] != first
+    Path("new.tsv").write_text("text\nb\n")
     assert entry_of(plan_of())["fingerprint"] != first
 
 
@@ -127,7 +179,10 @@ def test_options_that_a_model_or_an_input_may_use_are_accepted() -> None:
     Path("new.conll").write_text("a\n")
     Path("new.csv").write_text("w\na\n")
     assert plan_of(model="theirs", n_best=3, null_threshold=1.0).predictions
-    assert plan_of(columns=["w"], inputs=["new.conll", "new.csv"]).predictions
+    tagger = {"t": {"kind": "tagging", "train": "new.conll", "dev": "new.conll"}}
+    words = {"columns": ["w"], "inputs": ["new.conll", "new.csv"], "output": "new-tags.conll"}
+    assert plan_of(**words, sections={"evaluation": {"tables": tagger}}).predictions
+    assert plan_of(inputs=["absent/*.pdf"]).predictions
 
 
 @pytest.mark.parametrize("model", ["table/t", "table/t/model", "table/t/seed2"])
@@ -157,12 +212,32 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
             "predict.new.null_threshold: given 1.5, but the model answers no questions; leave it out",
         ),
         (
-            {"columns": ["w"], "inputs": ["new.conll"]},
+            {"columns": ["w"], "inputs": ["new.conll"], "model": "theirs"},
             "predict.new.columns: given w, but .conll files have no named columns; leave it out",
         ),
         (
             {"kind": "features", "columns": ["a", "b"]},
             "features.new.columns: given a, b, but .txt files have no named columns; leave it out",
+        ),
+        (
+            {"inputs": ["new.tsv", "new.txt"]},
+            "predict.new.inputs: given 'new.txt', allowed for this model are .tsv, .csv, .jsonl, .parquet; convert",
+        ),
+        (
+            {"inputs": ["new.conll"]},
+            "predict.new.inputs: given 'new.conll', allowed for this model are .tsv, .csv, .jsonl, .parquet; convert",
+        ),
+        ({"output": "out.json"}, "predict.new.output: given 'out.json', allowed for this model are .jsonl, .tsv"),
+        ({"output": "out.conll"}, "predict.new.output: given 'out.conll', allowed for this model are .jsonl, .tsv"),
+        ({"columns": ["a", "b"]}, "predict.new.columns: given a, b; this model needs 1, of text"),
+        (
+            {"model": "answers", "n_best": 3, "output": "x.json"},
+            "predict.new.n_best: given 3, but x.json has one answer per question; write a .jsonl",
+        ),
+        ({"model": "answers", "output": "x.conll"}, "predict.new.output: given 'x.conll', allowed for this model are"),
+        (
+            {"kind": "features", "inputs": ["pic.pdf"]},
+            "features.new.inputs: given 'pic.pdf', allowed are .txt, .tsv, .csv, .jsonl, .parquet; convert the file",
         ),
         ({"output": "results/runs/x.jsonl"}, "predict.new.output: results/runs/x.jsonl is a path of another result"),
         ({"output": "./results/runs/x.jsonl"}, "predict.new.output: results/runs/x.jsonl is a path of another result"),
@@ -185,7 +260,55 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
     ],
 )
 def test_an_impossible_prediction_is_one_line(entry: dict[str, Any], message: str) -> None:
-    Path("new.conll").write_text("a\n")
+    for name in ("new.conll", "pic.pdf"):
+        Path(name).write_text("a\n")
+    shutil.copytree("theirs", "answers")
+    Path("answers/config.json").write_text(
+        json.dumps({"vocab_size": 100, "architectures": ["BertForQuestionAnswering"]})
+    )
     with pytest.raises(BertlineError) as caught:
         plan_of(**entry)
     assert str(caught.value).startswith(f"configuration: {message}")
+
+
+RANKING = {"collection": "c.tsv", "train": {"tfrecords": "c.tsv"}, "dev": {"tfrecords": "c.tsv"}}
+CANDIDATES = dict.fromkeys(("collection", "queries", "candidates"), "c.tsv")
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        (
+            {"model": "results/runs/theirs/ranking/r", "inputs": ["new.tsv"]},
+            "inputs: given, but the model ranks passages for queries; give collection, queries and candidates instead",
+        ),
+        (
+            {"model": "results/runs/theirs/table/t", **CANDIDATES},
+            "model: it does not rank passages; name a model of a ranking",
+        ),
+        ({"model": "results/runs/theirs/ranking/r", **CANDIDATES}, None),
+    ],
+)
+def test_passages_are_ranked_by_models_that_rank(entry: dict[str, Any], line: str | None) -> None:
+    for name in ("c.tsv", "tags.conll"):
+        Path(name).write_text("a\tb\n\n")
+    tagging = {"kind": "tagging", "train": "tags.conll", "dev": "tags.conll"}
+    config = {
+        "evaluation": {"tables": {"t": tagging}, "ranking": {"r": RANKING}},
+        "runs": {"theirs": {"pretrained": "theirs", "finetune": {"tables": {"t": {}}, "ranking": {"r": {}}}}},
+        "predict": {"new": entry},
+    }
+    if line is None:
+        assert resolved(config).predictions
+        return
+    with pytest.raises(BertlineError, match=f"^{re.escape(f'configuration: predict.new.{line}')}$"):
+        resolved(config)
+
+
+def test_the_files_of_a_ranking_are_no_patterns() -> None:
+    Path("c.tsv").write_text("a\tb\n")
+    for name, absent in {"c.tsv": False, "*.tsv": True}.items():
+        entry = {"model": "theirs", **CANDIDATES, "collection": name}
+        plan = plan_of(sections={"predict": {"new": entry}})
+        assert entry_of(plan)["absent"] == absent
+        assert len(plan.warnings) == absent

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import psutil
 import pytest
 
 from bertline.console import BertlineError
@@ -72,8 +72,7 @@ def test_the_first_size_that_does_not_fit_is_a_row_and_ends_the_sweep() -> None:
 
 def test_a_cpu_is_not_driven_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     # 1 GB and 0.1 GB a sequence: 8 at once need 1.8 GB, and two processes 3.6.
-    available = type("", (), {"available": int(3.5e9)})
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: available)
+    monkeypatch.setattr("bertline.planning.sweep.available_memory", lambda: int(3.5e9))
     alone, two = (
         [row["fits"] for row in by_micro_batch(PHASE, [1, 2, 4, 8, 16, 32], processes=n, trial=trial())] for n in (1, 2)
     )
@@ -167,3 +166,29 @@ def test_an_option_that_cannot_be_is_one_line(
     with pytest.raises(SystemExit) as exited:
         runpy.run_path(str(script), run_name="__main__")
     assert f"error: {line}" in f"{exited.value} {capsys.readouterr().err}"
+
+
+def test_without_gpus_a_sweep_times_the_cpus(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a machine with a GPU that the installed PyTorch cannot use, and with one that it would take."""
+    shown: list[str] = []
+
+    def run_trial(*_: object, **__: object) -> Json:
+        shown.append(os.environ["CUDA_VISIBLE_DEVICES"])
+        raise BertlineError("stopped here")
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr("bertline.planning.trials.run_trial", run_trial)
+    monkeypatch.setattr("bertline.proposal.machine._gpus", lambda: (("NVIDIA H100",), 80 * 10**9, True))
+    monkeypatch.setattr("bertline.proposal.machine.metadata.version", lambda name: "2.13.0+cpu")
+    script, config = CONFIG.parent / "workflow/scripts/sweep.py", str(CONFIG / "demo.yaml")
+    said = []
+    for more in ([], ["--gpus", "0"]):
+        monkeypatch.setattr("sys.argv", ["sweep.py", "demo/phase1", "--configfile", config, *more])
+        with pytest.raises(SystemExit) as exited:
+            runpy.run_path(str(script), run_name="__main__")
+        said.append(f"{exited.value} {capsys.readouterr().err}")
+    assert "is a build for CPUs" in said[0]
+    assert "error: stopped here" in said[1]
+    assert shown == [""]

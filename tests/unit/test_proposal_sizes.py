@@ -267,6 +267,16 @@ def test_the_file_is_ordered_commented_and_read_back(tmp_path: Path) -> None:
     assert f"processes_per_node={chosen.processes}" in command
 
 
+def test_the_command_of_a_configuration_without_gpus_hides_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for visible, hidden in ((None, ""), ("0", ""), ("", "CUDA_VISIBLE_DEVICES= ")):
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        content = configuration("own", "x.yaml", found_text(tmp_path), proposed(10**7, LAPTOP, 1e11), LAPTOP)
+        assert f"#     {hidden}snakemake --profile profiles/local" in content
+
+
 def test_sizes_are_those_of_the_recipes_at_their_own_sizes() -> None:
     assert vocabulary_size(5_000_000, 80) == 4096
     assert vocabulary_size(16_000_000_000, 80) == 30522

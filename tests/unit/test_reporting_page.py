@@ -342,6 +342,15 @@ def test_unfinished_parts_of_a_run_are_reported_first(record: Path) -> None:
     assert "phase2 (unfinished) 40 " in text
 
 
+def test_the_page_can_be_made_before_every_seed_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = write_run(tmp_path, tasks=("rte",), seeds=2)
+    shutil.rmtree("results/finetunings/rte-pretrained-0.0005-2")
+    text = as_text(write_report([record], Path("report")))
+    assert "Not finished: RTE (1 of 6 fine-tunings)." in text
+    assert "RTE 400 accuracy 78.7 " in text
+
+
 def test_a_task_that_was_left_out_is_reported(record: Path) -> None:
     line = "runs.demo.finetune.glue.rte is left out: evaluation.glue: glue/RTE/dev.tsv does not exist"
     write(record, {**json.loads(record.read_text()), "skipped": [line]})

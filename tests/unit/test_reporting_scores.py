@@ -20,6 +20,10 @@ def test_the_better_learning_rate_has_the_higher_median_not_the_highest_seed() -
     assert row([50.0], {1e-4: [30.0, 31.0, 32.0], 1e-3: [10.0, 20.0, 40.0]}, {}).better_rate == 1e-4
 
 
+def test_of_equal_medians_the_smaller_learning_rate_is_the_better() -> None:
+    assert row([50.0], {1e-3: [40.0], 1e-4: [40.0]}, {}).better_rate == 1e-4
+
+
 def test_margin_is_between_the_medians_and_spread_is_the_wider_range() -> None:
     compared = row([60.0, 64.0, 62.0], {1e-4: [40.0, 47.0, 41.0]}, {})
     assert compared.margin == pytest.approx(21.0)
@@ -29,6 +33,8 @@ def test_margin_is_between_the_medians_and_spread_is_the_wider_range() -> None:
 
 def test_a_margin_within_the_spread_does_not_count_as_help() -> None:
     assert row([60.0, 64.0, 62.0], {1e-4: [54.0, 61.0, 57.0]}, {}).helps is False
+    at_the_spread = row([60.0, 61.0], {1e-4: [59.0, 60.0]}, {})
+    assert (at_the_spread.margin, at_the_spread.spread, at_the_spread.helps) == (1.0, 1.0, False)
 
 
 def test_a_score_at_a_baseline_does_not_count_as_help() -> None:
@@ -90,3 +96,12 @@ def test_of_a_grid_the_settings_with_the_best_median_on_dev_are_chosen() -> None
     assert chosen_on_dev([*grid, *random]) == [*grid[:3], *random]
     without_grid = [finetuning(f"squad_v1/seed{seed}", 50.0) for seed in (1, 2)]
     assert chosen_on_dev([*without_grid, *random]) == [*without_grid, *random]
+
+
+def test_of_settings_that_score_the_same_on_dev_the_first_are_chosen() -> None:
+    first, second = (
+        [finetuning(f"squad_v1/learning_rate-{rate}/seed{seed}", score) for seed, score in ((1, 70.0), (2, 72.0))]
+        for rate in ("3e-05", "5e-05")
+    )
+    assert chosen_on_dev([*first, *second]) == first
+    assert chosen_on_dev([*second, *first]) == second

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from test_plan import changed, inputs, plan_of
 
 from bertline.console import BertlineError
 from bertline.files import write_json
@@ -13,6 +14,7 @@ from bertline.planning.plan import Plan
 from bertline.planning.pruning import prunable
 from bertline.results import paths
 
+assert inputs  # the fixture
 PHASE = "a" * 16
 PLAN = {"config": {}, "schema": {}, "models": Path("models")}
 
@@ -62,3 +64,24 @@ def test_a_step_that_an_unfinished_training_has_passed_is_refused(phase, plan):
     assert "has passed step 15" in str(plan.keep_checkpoint(PHASE, 15, "there"))
     write_json(phase / paths.DURABLE, {"step": 10})
     assert plan.keep_checkpoint(PHASE, 15, "there") is None
+
+
+def test_only_a_fine_tuning_that_is_to_be_made_needs_the_checkpoint_from_which_it_starts():
+    second = {"pretrained": "results/runs/first/phase1@step-5", "finetune": {"squad_v1": {}}}
+
+    def planned():
+        return plan_of(changed(runs__second=second))
+
+    assert planned().problems == []
+    first, (finetuning,) = planned().runs["first"], planned().runs["second"]["finetunings"].values()
+    for output in paths.PHASE_OUTPUTS:
+        write_json(Path(paths.PHASE.format(phase=first["phases"]["phase1"]), output), {})
+    (problem,) = planned().problems
+    assert problem.startswith("configuration: runs.second.pretrained: results/phases/")
+    assert problem.endswith("has passed step 5 and keeps no checkpoint of it")
+    folder = Path(paths.FINETUNING.format(finetuning=finetuning))
+    for output in paths.FINETUNING_OUTPUTS:
+        write_json(folder / output, {"scores": {"f1": 80.0}, "primary": "f1"})
+    assert planned().problems == [problem]  # the model is absent, among which one is to be chosen
+    (folder / paths.EXPORT).mkdir()
+    assert planned().problems == []

@@ -43,6 +43,13 @@ def test_phases_follow_each_other_and_pauses_do_not_count_as_training() -> None:
     assert hours_of(PHASES[1]) == 3.0
 
 
+def test_steps_without_a_speed_of_their_own_take_the_time_of_those_before() -> None:
+    unmeasured = {key: value for key, value in reading(10800, 0.0, 3.0).items() if key != "train/tokens_per_second"}
+    points = [(1, 0, reading(3600, 1.0, 5.0)), (2, HOUR, unmeasured), (3, 2 * HOUR, reading(18000, 2.0, 2.0))]
+    places, _ = curve([phase("phase1", points)], "train/mlm_loss")
+    assert [place.hours for place in places] == [1.0, 3.0, 4.0]
+
+
 def test_the_cost_counts_every_rank_and_the_power_between_two_points() -> None:
     cost = cost_of(PHASES)
     assert cost is not None

@@ -12,16 +12,19 @@ from pathlib import Path
 import pytest
 
 from bertline.console import BertlineError
-from bertline.planning.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates
+from bertline.planning.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates, record_speed
+from bertline.planning.expected import ExpectedTimes
 from bertline.planning.inputs import made
 from bertline.planning.plan import Plan
 from bertline.planning.progress import overview, phase_statuses, steps_per_second
 from bertline.planning.pruning import not_asked_for, prunable
 from bertline.planning.requested import files_of_names
+from bertline.planning.target_states import target_states
+from bertline.planning.targets import of_runs, report_page
 from bertline.results.journal import JournalPoint
-from bertline.results.paths import FINETUNING_OUTPUTS, PHASE_OUTPUTS, RECIPE
+from bertline.results.paths import FINETUNING_OUTPUTS, PHASE_OUTPUTS, RECIPE, TRACKED_PRETRAINING
 from bertline.results.records import read_record
-from bertline.settings.site import Gpu, Site, Size
+from bertline.settings.site import Gpu, Nodes, Site, Size
 from bertline.training.publishing import publish_phase
 
 KEY = "0" * 16
@@ -34,7 +37,8 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     monkeypatch.chdir(tmp_path)
     plan = Plan({}, {}, Path("models"))
     plan.phases[KEY] = {"settings": {"steps": 100}}
-    plan.runs["first"] = {"name": "first", "dataset": None, "phases": {"phase1": KEY}, "finetunings": {}, "skipped": {}}
+    run = {"name": "first", "fingerprint": "f", "dataset": None, "phases": {"phase1": KEY}}
+    plan.runs["first"] = {**run, "finetunings": {}, "kept": {}, "skipped": {}}
     return plan
 
 
@@ -259,6 +263,97 @@ def test_the_remaining_work_on_data_is_estimated_from_the_recorded_jobs(untraine
     assert wiki.basis.startswith("3 GB of dump, at ")
 
 
+def test_shards_that_lack_one_of_the_sequence_lengths_are_still_to_be_encoded(untrained: Plan) -> None:
+    untrained.config["sequence_lengths"] = [128, 512]
+    folder = Path(untrained.dataset_folder("d"))
+    for shard in ("00000", "00001"):
+        write(folder / f"shards/{shard}.txt.zst")
+        write(folder / f"seq128/{shard}.h5")
+
+    def jobs() -> list[int | None]:
+        return [left.jobs for left in estimates(untrained) if left.what.startswith("dataset")]
+
+    assert jobs() == [2]
+    write(folder / "seq512/00000.h5")
+    assert jobs() == [1]
+
+
+@pytest.fixture
+def trained(untrained: Plan) -> Plan:
+    """The same, with everything made, and the dataset and its corpora deleted since."""
+    untrained.datasets["d"]["corpora"] = ["c"]
+    untrained.datasets["d"]["shards"] = ["00000", "00001", "held_out"]
+    untrained.corpora["c"] = {"key": "c", "name": "shelf", "parts": {"part-00000": []}, "settings": {"source": "files"}}
+    untrained.runs["first"]["dataset"] = "d"
+    finish(PHASE, {"model": MODEL, "settings": SETTINGS, "world_size": 1, "hardware": "a GPU"})
+    for made_of_it in (PHASE / "dataset.json", PHASE / "trigram.json", PHASE / "huggingface/config.json"):
+        write(made_of_it)
+    write(Path(report_page(untrained)))
+    for marker in of_runs(TRACKED_PRETRAINING, untrained.runs):
+        write(Path(marker))
+    return untrained
+
+
+def jobs_left(plan: Plan) -> dict[str, int | None]:
+    return {left.what: left.jobs for left in estimates(plan)}
+
+
+def state_of_dataset(plan: Plan) -> str:
+    return next(state for _, what, _, state in overview(plan) if what == "dataset")
+
+
+def states_of_data(plan: Plan) -> dict[str, str]:
+    """The states of the names of the dataset and its corpora."""
+    states = {name.removeprefix("results/runs/first/"): state for name, state in target_states(plan, None)}
+    return {name: state for name, state in states.items() if name.startswith(("dataset", "corpora"))}
+
+
+DATA = ("dataset", "dataset/shards", "dataset/seq128", "corpora/shelf")
+
+
+def test_a_dataset_that_was_deleted_after_the_last_phase_on_it_is_no_work(trained: Plan) -> None:
+    assert jobs_left(trained) == {}
+    assert state_of_dataset(trained) == "deleted, not needed"
+    assert states_of_data(trained) == dict.fromkeys(DATA, "deleted, not needed")
+    write(Path("results/datasets/d/seq128/00000.h5"))
+    assert states_of_data(trained)["dataset/seq128"] == "1 of 3 finished, the others are not needed"
+
+
+def test_a_deleted_dataset_is_work_if_the_next_phase_needs_it(trained: Plan) -> None:
+    trained.phases["1" * 16] = {**trained.phases[KEY], "phase": "phase2"}
+    of_data = {"corpus shelf": 2, "dataset books, its shards": 6}
+    assert jobs_left(trained) == {**of_data, f"phase2 ({'1' * 16})": 1}
+    assert state_of_dataset(trained) == "to be made"
+    assert states_of_data(trained) == dict.fromkeys(DATA, "planned")
+
+
+def test_samples_that_were_deleted_are_work_if_the_next_phase_needs_them(trained: Plan) -> None:
+    trained.config["sequence_lengths"] = [128, 512]
+    for file in ("dataset.json", "plan.jsonl", "tokenizer.json", "seq512/00000.h5", "seq128/00001.h5"):
+        write(Path("results/datasets/d", file))
+    assert jobs_left(trained) == {}
+    assert state_of_dataset(trained) == "finished"
+    trained.phases["1" * 16] = {**trained.phases[KEY], "phase": "phase2", "model": {**MODEL, "vocab_size": 1000}}
+    assert jobs_left(trained)["dataset books, its shards"] == 2 + 2  # of 00000 and the held-out text
+    assert state_of_dataset(trained) == "2 of 6 files encoded"
+    assert "corpus shelf" not in jobs_left(trained)
+
+
+def test_a_dataset_of_no_run_is_work_until_the_report_is_made(trained: Plan) -> None:
+    trained.datasets["e"] = {**trained.datasets["d"], "name": "other"}
+    assert jobs_left(trained) == {}
+    Path(report_page(trained)).unlink()
+    assert jobs_left(trained) == {"corpus shelf": 2, "dataset other, its shards": 6}
+
+
+def test_of_a_deleted_dataset_a_new_fine_tuning_needs_the_tokenizer(trained: Plan) -> None:
+    trained.finetunings["new"] = {"dataset": "d"}
+    assert jobs_left(trained) == {"corpus shelf": 2, "dataset books, its shards": 2}
+    assert state_of_dataset(trained) == "deleted, only its tokenizer is needed"
+    write(Path("results/datasets/d/tokenizer.json"))
+    assert jobs_left(trained) == {}
+
+
 def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -> None:
     unknown = estimates(untrained)[-1]
     assert (unknown.node_hours, unknown.basis) == (
@@ -284,6 +379,29 @@ def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -
     # Another network says nothing about this one.
     write(Path("results/phases/before/recipe.json"), json.dumps({**recipe, "model": {"hidden_size": 64}}))
     assert estimates(untrained)[-1].node_hours is None
+
+
+def test_a_training_is_expected_to_take_the_time_of_the_sites_processes(untrained: Plan) -> None:
+    """On record are two processes that did 8 samples a second, in a job of 7 seconds more than the steps."""
+    folder = Path("results/phases/before")
+    recipe = {"model": MODEL, "settings": SETTINGS, "world_size": 2, "hardware": "a GPU"}
+    finish(folder, recipe | {"started": 1_000, "finished": 51_000})
+    write_speed(folder / "metrics.jsonl", 8)
+    write(Path("benchmarks/pretrain_phase/before.tsv"), "s\n57\n")
+
+    def seconds(site: Site | None) -> float | None:
+        return ExpectedTimes(untrained, site)("pretrain_phase", {"phase": KEY}).seconds
+
+    assert seconds(None) == pytest.approx(100 * 8 / 8 + 7)
+    assert seconds(SITE) == pytest.approx(100 * 8 * (2 / 8) / 8 + 7)
+    more = replace(SIZE, additional_nodes=(Nodes(1, 8, 8, "gpu", None),))
+    assert seconds(replace(SITE, phases={"default": more})) == pytest.approx(100 * 8 * (2 / 16) / 8 + 7)
+
+
+def test_a_trial_on_this_machine_tells_nothing_of_a_sites_nodes(untrained: Plan) -> None:
+    record_speed({"model": MODEL, "settings": SETTINGS}, {"processes": 1, "device": "a CPU", "busy_seconds": 0.5})
+    assert estimates(untrained)[-1].node_hours == pytest.approx(100 * 0.5 / 3600)
+    assert estimates(untrained, replace(SITE, gpu=None))[-1].node_hours is None
 
 
 def test_node_hours_of_a_training_that_was_started_follow_from_its_own_journal(untrained: Plan) -> None:
@@ -321,14 +439,20 @@ def test_node_hours_include_evaluations_and_checkpoints(untrained: Plan) -> None
     assert estimates(untrained)[-1].node_hours == pytest.approx(1.5 * 75 * 8 / 5 / 3600)
 
 
-def test_without_a_training_on_record_node_hours_are_reckoned_and_say_so(untrained: Plan) -> None:
+@pytest.mark.parametrize(("max_predictions", "masked"), [(20, 0.15 * 128), (10, 10), (None, 0.15 * 128)])
+def test_without_a_training_on_record_node_hours_are_reckoned_and_say_so(
+    untrained: Plan, max_predictions: int | None, masked: float
+) -> None:
     """The formula of docs/training.md by hand: 6 (N - n) s + 6 n m + 12 L h s^2 + 6 m (h^2 + h V)."""
+    settings = {**untrained.phases[KEY]["settings"], "masking": {**MASKING, "max_predictions": max_predictions}}
+    untrained.phases[KEY] = {**untrained.phases[KEY], "settings": settings}
     after_attention = 32 * 32 + 2 * 32 * 64
     before = 3 * (4 * 32 * 32 + 2 * 32 * 64) - after_attention
-    masked = 0.15 * 128
     flops = 6 * before * 128 + 12 * 3 * 32 * 128**2 + 6 * masked * (after_attention + 32**2 + 32 * 1000)
     left = estimates(untrained, SITE)[-1]
     assert left.node_hours == pytest.approx(100 * 8 * flops / (100e12 * 0.5) / 4 / 3600)
     assert left.basis.startswith("computed: ")
     assert left.basis.endswith("at 50 % of 100 TFLOP/s per GPU (site.yaml)")
+    without_gpus = replace(SITE, phases={"default": replace(SIZE, gpus_per_node=0)})
+    assert estimates(untrained, without_gpus)[-1].node_hours is None
     assert estimates(untrained, replace(SITE, gpu=None))[-1].node_hours is None

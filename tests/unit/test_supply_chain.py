@@ -138,10 +138,13 @@ def write_locked(project: Path, lock: str, name: str, requires: tuple[str, ...] 
     (project / f"envs/lock/{lock}.txt").write_text(f"{name}==1 --hash=sha256:{digest}\n")
 
 
-def install(project: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], set[str]]:
+def install(
+    project: Path, *arguments: str, environment: dict[str, str] | None = None
+) -> tuple[subprocess.CompletedProcess[str], set[str]]:
     """What `make setup` runs, without any index; returns it and the packages that are installed then."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     variables |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(project / "wheels")}
+    variables |= environment or {}
     command = [project / ".venv/bin/python", "envs/install.py", *arguments]
     done = subprocess.run(command, cwd=project, env=variables, capture_output=True, text=True)
     return done, {package.name for package in metadata.distributions(path=[str(site_packages(project))])}
@@ -165,6 +168,17 @@ def test_libraries_for_cuda_are_installed_with_a_torch_that_needs_them(project: 
     done, installed = install(project)
     assert done.returncode == 0, done.stderr
     assert installed == {"bertline", "some-package", "torch", "cuda-library"}
+
+
+@pytest.mark.parametrize("by", ["variable", "file"])
+def test_a_setting_of_pip_for_the_systems_python_does_not_stop_setup(project: Path, by: str) -> None:
+    """On clusters `user = true` is common, because users may not write into the system's folders."""
+    settings = project / "pip.conf"
+    settings.write_text("[install]\nuser = true\n")
+    given = {"PIP_USER": "1"} if by == "variable" else {"PIP_CONFIG_FILE": str(settings)}
+    done, installed = install(project, environment=given)
+    assert done.returncode == 0, done.stderr
+    assert installed == {"bertline", "some-package", "torch"}
 
 
 def test_another_build_of_torch_is_installed_by_a_lock_of_its_own(project: Path) -> None:

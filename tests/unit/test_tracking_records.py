@@ -7,13 +7,13 @@ import math
 from pathlib import Path
 
 import pytest
-from synthetic_runs import journal_line, write, write_journal, write_run
+from synthetic_runs import journal_line, write, write_finetuning, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.results.describe import describe_network, flatten
-from bertline.results.journal import read_journal
+from bertline.results.journal import read_journal, read_last_points
 from bertline.results.records import read_record
-from bertline.tracking.run_tree import lay_out
+from bertline.tracking.run_tree import Entry, lay_out
 
 
 @pytest.fixture
@@ -31,6 +31,14 @@ def test_a_line_still_being_written_is_left_out(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     journal.write_text(json.dumps(journal_line(10)) + "\n" + json.dumps(journal_line(20)))
     assert [point.step for point in read_journal(journal)] == [10]
+
+
+def test_the_last_points_of_a_long_journal_are_whole_and_follow_each_other(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    write_journal(journal, [journal_line(step) for step in range(1, 1001)])
+    points = read_last_points(journal)
+    assert 100 < len(points) < 1000
+    assert points == read_journal(journal)[-len(points) :]
 
 
 def test_a_broken_line_is_named(tmp_path: Path) -> None:
@@ -89,6 +97,51 @@ def test_layout_has_a_child_for_each_stage_and_a_grandchild_for_each_seed(record
         "glue/cola/seed1",
         "glue/cola/seed2",
     ]
+
+
+def task_points(entry: Entry, name: str) -> dict[str, float]:
+    (task,) = [child for child in entry.children if child.name == name]
+    return {point.key: point.value for point in task.points}
+
+
+def test_a_task_has_the_median_of_each_score_by_start_and_learning_rate(record: Path) -> None:
+    points = task_points(lay_out(read_record(record)), "squad_v1")
+    f1 = [(78.7 + 79.4) / 2, (56.1 + 57.2) / 2, (48.1 + 47.2) / 2]
+    assert points == pytest.approx(
+        {
+            **dict(zip(("pretrained/f1_median", "random_5e-4/f1_median", "random_0.002/f1_median"), f1, strict=True)),
+            "pretrained/exact_match_median": f1[0] - 4,
+            "random_5e-4/exact_match_median": f1[1] - 4,
+            "random_0.002/exact_match_median": f1[2] - 4,
+        }
+    )
+
+
+def test_of_a_grid_the_task_and_the_run_have_the_medians_of_the_settings_chosen_on_dev(record: Path) -> None:
+    content = json.loads(record.read_text())
+    given = [one for one in content["finetunings"] if one["task"] == "squad_v1" and one["start"] == "pretrained"]
+    for one in given:
+        one["name"] = f"squad_v1/learning_rate-5e-4/seed{one['seed']}"
+    for seed, score in ((1, 60.0), (2, 97.0), (3, 61.0)):  # the best seed, but not the best median
+        entry = write_finetuning(Path(), "squad_v1", seed, "pretrained", 3e-5, score)
+        content["finetunings"].append(entry | {"name": f"squad_v1/learning_rate-3e-5/seed{seed}"})
+    write(record, content)
+    entry = lay_out(read_record(record))
+    assert task_points(entry, "squad_v1")["pretrained/f1_median"] == pytest.approx((78.7 + 79.4) / 2)
+    (of_run,) = [point.value for point in entry.points if point.key == "squad_v1/f1"]
+    assert of_run == pytest.approx((78.7 + 79.4) / 2)
+
+
+def test_the_losses_of_a_run_are_laid_out_by_the_seconds_of_its_steps(record: Path) -> None:
+    seconds = [point.step for point in lay_out(read_record(record)).points if point.key == "by_seconds/mlm_loss"]
+    speeds = [
+        journal_line(step)["metrics"]["train/tokens_per_second"]
+        for last in (200, 100)
+        for step in range(10, last + 1, 10)
+    ]
+    # Each point is 10 steps of 25,000 tokens after the one before.
+    expected = [10 * 25_000 * sum(1 / speed for speed in speeds[: number + 1]) for number in range(len(speeds))]
+    assert seconds == pytest.approx(expected, abs=0.51)
 
 
 def test_parameters_hold_the_settings_and_nothing_about_the_place(record: Path) -> None:

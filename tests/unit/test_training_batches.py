@@ -13,7 +13,7 @@ from bertline.encoding.dataset import open_dataset
 from bertline.encoding.masking import IGNORED, Masking
 from bertline.training.data.batches import assign_to_ranks, evaluation_batch, global_batch, of_rank
 from bertline.training.data.collation import micro_batches
-from bertline.training.data.shapes import Batching, fix_shapes
+from bertline.training.data.shapes import Batching, fix_shapes, row_shape
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,30 @@ def test_only_full_rows_go_without_an_attention_mask_and_only_where_that_is_allo
     batching = batching_of(reader, batch, 2, length=24, fixed=True, mask_free=True)
     [micro] = micro_batches(one, reader, batching)
     assert micro.attention_mask is not None
+
+
+def test_only_the_largest_shape_has_a_program_without_an_attention_mask(reader):
+    shapes = tuple(row_shape(2, width, reader, MASKING) for width in (16, 32))
+    batching = Batching(32, 2, shapes=shapes, mask_free=True)
+    for width, expected in ((16, True), (32, False)):
+        batch = evaluation_batch(np.flatnonzero(reader.lengths == width)[:2], reader.lengths, MASKING)
+        [micro] = micro_batches(batch, reader, batching)
+        assert micro.input_ids.shape == (2, width)
+        assert (micro.attention_mask is not None) == expected
+
+
+def test_a_row_without_a_sequence_has_a_token_to_attend_to(reader):
+    shape = row_shape(4, 32, reader, MASKING)
+    batch = evaluation_batch(np.arange(3), reader.lengths, MASKING)
+    [micro] = micro_batches(batch, reader, Batching(32, 4, shapes=(shape,)))
+    assert micro.attention_mask.sum(1).tolist() == [*batch.lengths.tolist(), 1]
+
+
+def test_rows_are_no_longer_than_the_sequence_length(reader):
+    """Which is not always a multiple of 8, and may be all that a network has positions for."""
+    batch = evaluation_batch(np.flatnonzero(reader.lengths == 30), reader.lengths, MASKING)
+    widths = {micro.input_ids.shape[1] for micro in micro_batches(batch, reader, Batching(30, 4))}
+    assert widths == {30}
 
 
 @given(

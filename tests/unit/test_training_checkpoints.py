@@ -327,3 +327,13 @@ def test_if_all_were_saved_after_skipped_batches_there_is_none_to_return_to(tmp_
     path = save_checkpoint(tmp_path, weights={"weight": torch.zeros(3)}, optimizer={}, state=state, keep=2)
     assert find_checkpoint(tmp_path, "mine", after_update=True) is None
     assert find_checkpoint(tmp_path, "mine")[0] == path
+
+
+def test_the_one_to_return_to_is_kept_with_its_best(tmp_path):
+    """Those of stops among skipped global batches may have corrupt weights."""
+    for step, best, skipped in ((2, 2, []), (4, 2, []), (6, 5, [6, 7]), (8, 5, [9])):
+        save(tmp_path, step, best=best, keep=1, skipped_in_a_row=skipped)
+    assert names(tmp_path) == ["durable.json", "step-00000002", "step-00000004", "step-00000008"]
+    assert find_checkpoint(tmp_path, "mine", with_best=True, after_update=True)[1]["step"] == 4
+    save(tmp_path, 10, best=10, keep=1, skipped_in_a_row=[])
+    assert names(tmp_path) == ["durable.json", "step-00000010"]

@@ -277,7 +277,7 @@ def test_killed_at_five_moments_it_ends_with_the_same_bits(card, tmp_path, ranks
 @pytest.mark.parametrize("method", ["inverse", pytest.param("eigen", marks=pytest.mark.slow)])
 def test_factors_are_carried_over_to_the_next_phase(card, tmp_path, method):
     common = {"schedule": "constant", "warmup": 0, "optimizer": "adamw", "learning_rate": 1e-3}
-    train(recipe(steps=3, kfac=KFAC, **common), card, tmp_path / "one")
+    train(recipe(steps=3, kfac={**KFAC, "skip": ["pooler"]}, **common), card, tmp_path / "one")
     following = {
         **recipe(steps=1, kfac={**KFAC, "decay": 0.5, "method": method}, **common),
         "fingerprint": "b" * 16,
@@ -292,6 +292,9 @@ def test_factors_are_carried_over_to_the_next_phase(card, tmp_path, method):
     # The gradients are small beside the identity, from which the average starts.
     torch.testing.assert_close(after[name], 0.5 * before[name], rtol=0, atol=1e-2)
     assert before[name].diagonal(dim1=1, dim2=2).mean() == pytest.approx(0.95**3, abs=1e-3)
+    # A layer that the phase before left out starts from the identity.
+    pooler = after["encoder.pooler.kfac.gradient.factor"]
+    assert pooler.diagonal(dim1=1, dim2=2).mean() == pytest.approx(0.5, abs=1e-2)
 
 
 def test_factors_that_are_carried_over_are_saved_before_the_first_inverses(card):
@@ -307,6 +310,21 @@ def test_factors_that_are_carried_over_are_saved_before_the_first_inverses(card)
     assert train_step(following, 1, 0).updated
     for learner in (first, following):
         learner.accumulator.close()
+
+
+def test_inverses_of_another_method_are_computed_again_at_any_step(card):
+    """Here at one that is no multiple of the interval."""
+    first = learner_of(recipe(kfac=KFAC), card)
+    train_step(first, 1, 0)
+    weights = []
+    for interval in (10, 1):
+        following = learner_of(recipe(kfac={**KFAC, "method": "inverse", "inverse_interval": interval}), card)
+        following.kfac.load(first.kfac.tensors())
+        assert train_step(following, 3, 0).updated
+        weights.append(following.model.state_dict())
+        following.accumulator.close()
+    first.accumulator.close()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])
 
 
 def test_a_gradient_that_kfac_makes_infinite_skips_the_step(card, monkeypatch):

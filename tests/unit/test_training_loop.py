@@ -15,11 +15,12 @@ from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, journal, train
 from transformers import BertForPreTraining
 
+from bertline.console import BertlineError
 from bertline.files import read_json, sha256_of_file, write_json
 from bertline.modeling import bert
 from bertline.modeling.huggingface import export_huggingface
 from bertline.training.data.opening import open_training_data
-from bertline.training.initial import make_model
+from bertline.training.initial import carried_over_position, make_model
 from bertline.training.publishing import export_phase
 
 LONG = recipe(steps=60)
@@ -40,7 +41,7 @@ def finished(card, tmp_path_factory):
 
 def test_a_phase_learns_and_leaves_its_outputs(card, finished):
     assert sorted(path.name for path in finished.iterdir()) == [
-        "checkpoints", "metrics.jsonl", "model.safetensors", "recipe.json",
+        "checkpoints", "dataset.json", "metrics.jsonl", "model.safetensors", "recipe.json",
     ]  # fmt: skip
     points = journal(finished)
     assert [point["step"] for point in points] == [0, 1, 10, 20, 30, 40, 50, 60]
@@ -249,16 +250,26 @@ def test_a_phase_with_the_same_data_as_an_earlier_one_continues_in_it(card, tmp_
         other = {**recipe(steps=2, carry_over="weights"), "seed": 43, "fingerprint": "b" * 16}
         train({**other, "initial_weights": before}, card, folders[1], initial_weights=folders[0])
         before = {"phase": "b" * 16}
+    # Runs have links to their phases, which are next to each other elsewhere.
+    link = tmp_path / "runs/demo/last"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / before["phase"])
     continued = {
         **recipe(steps=3, carry_over="weights"),
         "fingerprint": "c" * 16,
         "initial_weights": before,
         "continues_data_of": "a" * 16,
     }
-    train(continued, card, folders[2], initial_weights=tmp_path / before["phase"])
+    train(continued, card, folders[2], initial_weights=link)
     assert read_json(folders[2] / "checkpoints/step-00000003/state.json")["first_position"] == 6 * 16
     assert read_json(folders[2] / "recipe.json")["next_position"] == 9 * 16
     assert journal(folders[2])[-1]["metrics"]["train/samples"] == 3 * 16
+
+
+def test_a_phase_whose_data_continues_has_to_be_next_to_the_one_before(tmp_path):
+    continued = {**recipe(), "initial_weights": {"phase": "b" * 16}, "continues_data_of": "a" * 16}
+    with pytest.raises(BertlineError, match=rf"phase {'a' * 16}: its folder .* is not next to {tmp_path}/{'b' * 16}"):
+        carried_over_position(continued, tmp_path / ("b" * 16))
 
 
 def test_data_cannot_continue_in_another_dataset(card, tmp_path):

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from encoding_helpers import make_dataset, make_documents, write_shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from training_processes import Trainer
 from bertline.console import BertlineError
 from bertline.encoding.vocabulary import train_byte_level
 from bertline.training.data.mixture import make_mixture
+from bertline.training.data.opening import open_training_data
 
 NAMES = ("wikipedia", "books", "thesis")
 WEIGHTS = st.sampled_from([0.0, 0.3, 0.5, 1.0, 1.5, 2.0, 3.7])
@@ -69,6 +71,17 @@ def test_tokens_say_how_many_of_them_an_epoch_holds():
     assert (corpus_index[samples] == 1).sum() == 60
 
 
+def test_tokens_of_a_corpus_without_samples_change_nothing():
+    """Such as one that is so small that all of it is in the other split."""
+    corpus_index = np.repeat([0, 2], [40, 60]).astype(np.uint8)
+    lengths = np.full(100, 50)
+    without, given = (
+        make_mixture(NAMES, [corpus_index], lengths, weights).samples_at(np.arange(200), seed=1)
+        for weights in ({}, {"books": {"tokens": 1000}})
+    )
+    np.testing.assert_array_equal(given, without)
+
+
 def test_the_order_of_a_known_seed_never_changes():
     corpus_index = np.repeat([0, 1], [1000, 500]).astype(np.uint8)
     mixture = make_mixture(NAMES[:2], [corpus_index], np.ones(1500, np.uint16), {"books": 3.0})
@@ -100,6 +113,8 @@ def test_pretraining_runs_on_mixed_corpora_of_ordered_pairs(tmp_path, tokenizer)
     assert trainer.finish() == 0, trainer.log.read_text()
     points = [json.loads(line)["metrics"] for line in (tmp_path / "phase/metrics.jsonl").read_text().splitlines()]
     assert any(point.get("train/pair_loss", 0) > 0.3 for point in points)
+    data = open_training_data(card, 32, torch.device("cpu"), given["settings"]["corpus_weights"])
+    assert points[-1]["train/epoch"] == pytest.approx(4 * 8 / data.mixture.places.sum())
     wrong = Trainer(recipe(corpus_weights={"nothing": 1}), card, tmp_path / "other")
     assert wrong.finish() != 0
     assert "given 'nothing', allowed are news, books" in wrong.log.read_text()

@@ -17,9 +17,11 @@ from bertline.training.initial import load_carried_over_moments
 from bertline.training.optimizers.kfac import Kfac
 from bertline.training.optimizers.muon import orthogonalize
 from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from bertline.training.scaling import LossScale
 
 SETTINGS = recipe(optimizer="muon", learning_rate=0.02, weight_decay=0.03)["settings"]
 NO_KFAC = Kfac(torch.nn.Module(), None, Group(0, 1, torch.device("cpu")))
+NO_SCALE = LossScale("fp32")
 HIDDEN = ("qkv", "attention_output", "intermediate", "output")
 
 
@@ -202,7 +204,7 @@ def test_the_next_phase_continues_with_momentum_and_adamws_steps(tmp_path):
     following = {**recipe(optimizer="muon"), "initial_weights": {"phase": "a" * 16}}
     second = network()
     optimizer = make_optimizer(second, following["settings"])
-    load_carried_over_moments(optimizer, NO_KFAC, second, following, tmp_path)
+    load_carried_over_moments(optimizer, NO_KFAC, NO_SCALE, second, following, tmp_path)
     taken = optimizer_tensors(optimizer, second)
     assert taken.keys() == tensors.keys()
     assert all(torch.equal(taken[name], tensors[name]) for name in tensors)
@@ -210,9 +212,9 @@ def test_the_next_phase_continues_with_momentum_and_adamws_steps(tmp_path):
 
     other = {**following, "settings": {**following["settings"], "optimizer": "adamw"}}
     with pytest.raises(BertlineError, match=r"the moments of muon in .* cannot be used by adamw"):
-        load_carried_over_moments(make_optimizer(second, other["settings"]), NO_KFAC, second, other, tmp_path)
+        load_carried_over_moments(make_optimizer(second, other["settings"]), NO_KFAC, NO_SCALE, second, other, tmp_path)
 
     del tensors["encoder.layers.0.qkv.weight.momentum_buffer"]
     save_checkpoint(tmp_path / "checkpoints", weights=model.state_dict(), optimizer=tensors, state=state, keep=1)
     with pytest.raises(BertlineError, match=r"carry_over: .*step-00000003: the moment .*; set carry_over: weights"):
-        load_carried_over_moments(optimizer, NO_KFAC, second, following, tmp_path)
+        load_carried_over_moments(optimizer, NO_KFAC, NO_SCALE, second, following, tmp_path)

@@ -310,6 +310,30 @@ def test_a_reset_starts_bias_correction_anew_and_keeps_moments():
     assert saved["matrix.step"] == 1
 
 
+@pytest.mark.parametrize("kind", ["adamw", "muon", "soap", "shampoo"])
+def test_moments_of_the_phase_before_are_of_use_without_a_restart_of_bias_correction(kind):
+    """Which would multiply these updates by 10 / 1000 ** 0.5: gradients do not change."""
+    given = recipe(optimizer=kind, betas=[0.9, 0.999], weight_decay=0.0)["settings"]
+    for name in {kind} & {"soap", "shampoo"}:
+        given[name] |= {"betas": [0.9, 0.999]}
+    network = Network()
+    optimizer = make_optimizer(network, given)
+    torch.manual_seed(2)
+    for weight in network.parameters():
+        weight.grad = torch.randn_like(weight)
+    changes = []
+    for step in range(40):
+        if step == 39:
+            saved = optimizer_tensors(optimizer, network)
+            optimizer = make_optimizer(network, given)
+            resets = OPTIMIZERS[kind].restarts_bias_correction
+            load_optimizer_tensors(optimizer, network, saved, kind=kind, reset_step=resets)
+        before = network.bias.detach().clone()
+        optimizer.step()
+        changes.append((network.bias.detach() - before).norm())
+    torch.testing.assert_close(changes[-1], changes[-2], rtol=0.05, atol=0)
+
+
 def test_the_schema_names_the_registered_optimizers():
     schema = load_schema(Path(__file__).parents[2] / "config/config.schema.yaml")
     assert set(definition(schema, "phase")["properties"]["optimizer"]["enum"]) == OPTIMIZERS.keys()

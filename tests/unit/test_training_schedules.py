@@ -36,6 +36,9 @@ def test_polynomial_is_that_of_nvidias_runs():
     assert rate(2001) == pytest.approx(6e-3 * 0.846, rel=1e-3)
     assert rate(7038 // 2) == pytest.approx(6e-3 * 0.5**0.5)
     assert rate(7038) == 0
+    # The step at which a warm-up of a whole number of steps ends is the first of the decay.
+    assert rate(99, total=1000, warmup=100) == pytest.approx(6e-3 * 0.99)
+    assert rate(100, total=1000, warmup=100) == pytest.approx(6e-3 * 0.9**0.5)
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])

@@ -9,6 +9,7 @@ import torch
 from synthetic_dataset import recipe, write_dataset
 from training_processes import train, train_killed_five_times
 
+from bertline.console import BertlineError
 from bertline.files import read_json, sha256_of_file
 from bertline.training.optimizers.registry import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from bertline.training.optimizers.shampoo import _inverse_root
@@ -74,6 +75,41 @@ def test_updates_of_shampoo_are_those_of_distributed_shampoo():
     assert tensors == {f"long.{name}" for name in ("step", "exp_avg", "exp_avg_sq", "right_factor", "right_root")}
 
 
+def test_the_first_update_of_shampoo_is_that_of_its_definition():
+    """Epsilon is compared with the gradient's own products: with averages that are corrected for their start."""
+    given = recipe(optimizer="shampoo", learning_rate=0.02, weight_decay=0.0)["settings"]
+    given["shampoo"] = {
+        "betas": [0.9, 0.99], "epsilon": 1e-8, "factor_epsilon": 0.5, "root_interval": 1, "largest_side": 8
+    }  # fmt: skip
+    network = Network()
+    gradients, before = tensors_of(REFERENCE["steps"][0]["gradients"]), network.square.detach().clone()
+    for name, weight in network.named_parameters():
+        weight.grad = gradients[name]
+    make_optimizer(network, given).step()
+
+    def root(factor):
+        values, vectors = torch.linalg.eigh(factor)
+        assert values.min() < 0.5 < values.max()
+        return vectors @ torch.diag((values + 0.5 - values.min()) ** -0.25) @ vectors.T
+
+    gradient = gradients["square"].double()
+    direction = root(gradient @ gradient.T) @ gradient @ root(gradient.T @ gradient)
+    adams = gradient / (gradient.abs() + 1e-8)
+    expected = before - 0.02 * direction * adams.norm() / direction.norm()
+    torch.testing.assert_close(network.square.detach(), expected.float(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["soap", "shampoo"])
+def test_sides_up_to_the_largest_have_a_factor(optimizer):
+    network = torch.nn.Linear(8, 9, bias=False)
+    given = recipe(optimizer=optimizer)["settings"]
+    for largest, sides in ((9, {"left", "right"}), (8, {"right"}), (7, set())):
+        given[optimizer] |= {"largest_side": largest}
+        made = make_optimizer(network, given)
+        names = made.new_state(network.weight)
+        assert {name.removesuffix("_factor") for name in names if name.endswith("_factor")} == sides
+
+
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-16, 1e-30])
 @pytest.mark.parametrize("norm", [1.0, 100.0])
 def test_roots_of_singular_factors_are_finite(epsilon, norm):
@@ -118,6 +154,25 @@ def test_moments_that_a_phase_with_shorter_intervals_takes_over_are_of_use_at_on
             weight.grad = tensors_of(gradients)[name] * (step + 1)
         optimizer.step()
         assert all((weight != before[name]).any() for name, weight in network.named_parameters())
+
+
+def test_moments_in_a_basis_that_is_left_out_are_refused():
+    """SOAP's second moments are in it; Shampoo's are in none, and it may use fewer factors."""
+    for kind, settings in (("soap", SOAP), ("shampoo", recipe()["settings"]["shampoo"])):
+        network = Network()
+        optimizers = [
+            make_optimizer(network, recipe(optimizer=kind, **{kind: {**settings, "largest_side": side}})["settings"])
+            for side in (10000, 4)
+        ]
+        for name, weight in network.named_parameters():
+            weight.grad = tensors_of(REFERENCE["steps"][0]["gradients"])[name]
+        optimizers[0].step()
+        saved = optimizer_tensors(optimizers[0], network)
+        if kind == "shampoo":
+            load_optimizer_tensors(optimizers[1], network, saved, kind=kind)
+        else:
+            with pytest.raises(BertlineError, match=r"are in the basis \w+\.left_basis, which largest_side leaves out"):
+                load_optimizer_tensors(optimizers[1], network, saved, kind=kind)
 
 
 def test_bases_stay_orthogonal():

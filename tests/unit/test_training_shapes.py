@@ -143,6 +143,25 @@ def test_packed_micro_batches_have_places_for_all_masks():
         assert part.batch.masked_counts.sum() <= part.shape.predictions
 
 
+def test_packed_micro_batches_have_places_for_all_sequences():
+    """Sequences may be many more, and shorter, than those that the shapes were chosen by."""
+    reader = reader_of([*[64] * 64, *[8] * 300])
+    typical, batch = batch_of(reader, np.arange(64)), batch_of(reader, 64 + np.arange(300))
+    batching = fix_shapes(Batching(64, 8, packed=True), reader, MASKING, typical, samples=64)
+    parts = split(batch, batching)
+    assert sorted(sample for part in parts for sample in part.batch.samples.tolist()) == list(range(64, 364))
+    assert all(len(part.batch.samples) <= part.shape.sequences for part in parts)
+
+
+@pytest.mark.parametrize(("samples", "eighths"), [(64, [8]), (57, [8]), (56, [1] * 7), (72, [8, 1]), (9, [1, 1])])
+def test_what_full_packed_micro_batches_leave_is_in_small_ones_if_these_compute_less(samples, eighths):
+    reader = reader_of(np.full(SAMPLES, 512))
+    typical = batch_of(reader, np.arange(SAMPLES))
+    batching = fix_shapes(Batching(512, 64, packed=True), reader, MASKING, typical, samples=4096)
+    parts = split(batch_of(reader, np.arange(samples)), batching)
+    assert [8 * part.shape.tokens // batching.tokens for part in parts] == eighths
+
+
 def test_packed_micro_batches_have_the_same_mixture_of_lengths():
     random = np.random.default_rng(2)
     reader = reader_of(documents(random, 512).astype(int))

@@ -23,7 +23,7 @@ from torch import distributed
 from training_processes import CONTEXT, Trainer, free_port, journal, newest_step, set_environment, step_of, train
 
 from bertline.console import BertlineError, one_line_errors
-from bertline.files import sha256_of_file
+from bertline.files import read_json, sha256_of_file
 from bertline.training.checkpoints import CheckpointWriter
 from bertline.training.distributed.process_group import join_group
 from bertline.training.lock import TrainingLock
@@ -230,12 +230,16 @@ def test_without_a_visible_gpu_a_machine_trains_on_its_cpu(hidden_gpus, group):
     assert group.device.type == "cpu"
 
 
-def run_phase(group, card, output, *, poisoned, steps=40, stop_at=None, what="gradient", **options):
+def run_phase(
+    group, card, output, *, poisoned, steps=40, stop_at=None, what="gradient", given=None, before=None, **options
+):
     """Train in this process; of every global batch in `poisoned`, `what` is not finite: the last rank's gradient
-    or loss, or the weights after its update."""
+    or loss, or the weights after its update. `given` is another recipe, of a phase after that in `before`."""
     lock = TrainingLock(output / "checkpoints") if group.is_rank_zero else None
     assert lock is None or lock.try_acquire() is None
-    phase = Phase(recipe(steps=steps), card, output, group, lock, Options(checkpoint_every=5, **options), StopSignal())
+    chosen = Options(checkpoint_every=5, **options)
+    given = given or recipe(steps=steps)
+    phase = Phase(given, card, output, group, lock, chosen, StopSignal(), initial_weights=before)
     accumulator = phase.learner.accumulator
     reduce = accumulator.gradients.reduce
 
@@ -336,10 +340,33 @@ def test_what_a_stop_saves_among_skipped_batches_is_not_returned_to(group, card,
     run_phase(group, card, tmp_path / "phase", poisoned=poisoned, stop_at=15)
     assert newest_step(tmp_path / "phase/checkpoints") == 12
     caplog.clear()
-    run_phase(group, card, tmp_path / "phase", poisoned=poisoned)
+    run_phase(group, card, tmp_path / "phase", poisoned=poisoned, keep_steps=(12,))
     assert "returning to step 10 and continuing with the next global batch" in caplog.text
     digests = [sha256_of_file(tmp_path / name / "model.safetensors") for name in ("whole", "phase")]
     assert digests[0] == digests[1]
+    # Training came to step 12 again, with other weights.
+    assert read_json(tmp_path / "phase/checkpoints/step-00000012/state.json")["skipped_in_a_row"] == []
+
+
+def test_a_stop_among_skipped_batches_leaves_the_checkpoint_of_its_step_as_it_was(group, card, tmp_path, caplog):
+    """It is the one to return to."""
+    poisoned = set(range(5, 5 + MAX_SKIPPED_IN_A_ROW))
+    run_phase(group, card, tmp_path / "whole", poisoned=poisoned, log_every=1)
+    for stop_at in (8, 9):
+        run_phase(group, card, tmp_path / "phase", poisoned=poisoned, stop_at=stop_at, log_every=1)
+        assert read_json(tmp_path / "phase/checkpoints/step-00000005/state.json")["skipped"] == 0
+    caplog.clear()
+    run_phase(group, card, tmp_path / "phase", poisoned=poisoned, log_every=1)
+    assert "returning to step 5 and continuing with the next global batch" in caplog.text
+    whole, phase = (
+        [(point["step"], *(point["metrics"].get(name) for name in EXACT)) for point in journal(tmp_path / name)]
+        for name in ("whole", "phase")
+    )
+    assert whole == phase
+    digests = [sha256_of_file(tmp_path / name / "model.safetensors") for name in ("whole", "phase")]
+    assert digests[0] == digests[1]
+    positions = [read_json(tmp_path / name / "recipe.json")["next_position"] for name in ("whole", "phase")]
+    assert positions[0] == positions[1]
 
 
 @pytest.mark.parametrize(("batch", "step"), [(9, 5), (39, 35)])
@@ -358,6 +385,25 @@ def test_weights_that_are_not_finite_are_neither_saved_nor_published(group, card
 def test_weights_that_are_not_finite_before_the_first_checkpoint_are_one_line(group, card, tmp_path):
     with pytest.raises(BertlineError, match="step 5: a weight is not finite, and there is no checkpoint to return to"):
         run_phase(group, card, tmp_path / "phase", poisoned={4}, what="weights")
+
+
+def test_the_loss_scale_is_carried_over_with_everything(group, card, tmp_path, monkeypatch):
+    monkeypatch.setattr("bertline.training.phase.prepare_device", lambda *given: None)  # CPUs compute in fp16, slowly
+    monkeypatch.setattr("bertline.training.scaling.GROWS_AFTER", 2)
+    common = {"optimizer": "adamw", "schedule": "constant", "learning_rate": 1e-3, "precision": "fp16"}
+    options = {"poisoned": set(), "log_every": 1}
+    run_phase(group, card, tmp_path / "whole", given=recipe(steps=6, **common), **options)
+    run_phase(group, card, tmp_path / "first", given=recipe(steps=3, **common), **options)
+    following = {"fingerprint": "b" * 16, "initial_weights": {"phase": "a" * 16}}
+    for carry_over in ("everything", "weights+moments"):
+        given = {**recipe(steps=3, carry_over=carry_over, **common), **following}
+        run_phase(group, card, tmp_path / carry_over, given=given, before=tmp_path / "first", **options)
+    whole, everything, moments = (
+        [point["metrics"]["train/loss_scale"] for point in journal(tmp_path / name)[1:]]
+        for name in ("whole", "everything", "weights+moments")
+    )
+    assert everything == whole[3:]
+    assert moments == whole[:3]
 
 
 def test_averages_of_a_stopped_training_are_those_of_one_that_was_not(group, card, tmp_path):

@@ -68,6 +68,7 @@ def test_other_users_cannot_read_the_script_of_a_job(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_ENDPOINT", "https://me:secret@hub.example.org")
     monkeypatch.setenv("SNAKEMAKE_CLUSTER_SIDECAR_VARS", str(tmp_path / "submitted"))
+    (tmp_path / "submitted").touch()
     submitted: list[Path] = []
 
     def submit(job: jobs.Request) -> list[str]:

@@ -41,6 +41,14 @@ def test_a_checkpoint_is_kept_exported_fine_tuned_and_drawn(finished: Path, tmp_
     table = (folder / "results/report/latest/tables/scores-by-step.csv").read_text().splitlines()
     assert [line.split(",")[1] for line in table[1:]] == ["2", "4"]
     assert "Nothing to be done" in run_snakemake(folder, "finetune", "report", *OPTIONS).stdout
+    # What is finished needs the checkpoint no more; a fine-tuning that is to run again does.
+    shutil.rmtree(export.parent)
+    shutil.rmtree(export.parents[1] / "checkpoints")
+    shutil.rmtree(folder / "results/report")
+    run_snakemake(folder, "report", *OPTIONS)
+    (folder / "results/runs/early/glue/cola/seed1/metrics.json").unlink()
+    done = run_snakemake(folder, "finetune", *OPTIONS, check=False)
+    assert [line for line in done.stdout.splitlines() if line.startswith("error: ") and "has passed step 2" in line]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,22 @@ def test_the_validator_accepts_the_dataset(encoded: Path) -> None:
     subprocess.run(command, cwd=encoded, check=True)
 
 
+def test_a_dataset_among_the_results_that_a_path_names_is_not_made(encoded: Path) -> None:
+    """It is finished, of another configuration, whose corpora are not in this one."""
+    (card,) = encoded.glob("results/datasets/*/dataset.json")
+    run = {**SMALL_CONFIG["runs"]["first"], "finetune": {}}
+    config = {"datasets": {"small": {"path": str(card.parent.relative_to(encoded))}}, "runs": {"first": run}}
+    (encoded / "given.yaml").write_text(yaml.safe_dump(config))
+    options = (*PROFILE[:-1], "given.yaml", "--dry-run")
+    assert "write_dataset_card" not in run_snakemake(encoded, "encode", *options).stdout
+    jobs = jobs_of(run_snakemake(encoded, "pretrain", *options).stdout)
+    assert jobs["pretrain_phase"] == 2
+    assert "write_dataset_card" not in jobs
+    refused = run_snakemake(encoded, *options, "--", "results/runs/first/dataset", check=False)
+    (line,) = [line for line in refused.stdout.splitlines() if "error" in line.lower()]
+    assert line.endswith("dataset.json is finished, and no rule makes it; leave the name out")
+
+
 def test_reporting_writes_the_card_again_and_no_sample(encoded: Path) -> None:
     """Afterwards the configuration is as it was."""
     before = (encoded / "small.yaml").read_text()

@@ -193,17 +193,17 @@ def test_a_deleted_shard_is_made_again_with_the_same_bytes_and_trains_nothing(gr
 TRAINED = ("pretrain_phase", "trigram_baseline", "export_phase", "finetune_task", "keep_models")
 
 
-def test_another_sequence_length_encodes_again_and_trains_nothing(copied: Path) -> None:
+def test_another_sequence_length_encodes_when_asked_for_and_trains_nothing(copied: Path) -> None:
     """The samples of one length do not depend on the other lengths."""
     weights = {path: path.stat().st_mtime_ns for path in copied.glob("results/phases/*/model.safetensors")}
     scores = {path: path.stat().st_mtime_ns for path in copied.glob("results/finetunings/*/metrics.json")}
     changed = copy.deepcopy(SMALL_CONFIG)
     changed["sequence_lengths"] = [64, 128, 512]
     write_config(copied, changed)
-    jobs = jobs_of(snakemake(copied, "--dry-run"))
+    assert not {*TRAINED, "encode_shard"} & jobs_of(snakemake(copied)).keys()
+    jobs = jobs_of(snakemake(copied, "encode"))
     assert jobs["encode_shard"] == 3
     assert not {*TRAINED, "read_part", "split_sentences"} & jobs.keys()
-    snakemake(copied)
     assert "Nothing to be done" in snakemake(copied)
     assert weights == {path: path.stat().st_mtime_ns for path in copied.glob("results/phases/*/model.safetensors")}
     assert scores == {path: path.stat().st_mtime_ns for path in copied.glob("results/finetunings/*/metrics.json")}
@@ -248,6 +248,48 @@ def test_deleted_datasets_are_not_made_again_for_what_is_finished(copied: Path) 
     jobs = jobs_of(snakemake(copied, "--dry-run", "finetune"))
     assert {"train_tokenizer", "finetune_task"} <= jobs.keys()
     assert "pretrain_phase" not in jobs
+
+
+def test_samples_are_made_before_a_new_phase_on_them_and_when_their_dataset_is_asked_for(copied: Path) -> None:
+    for folder in (copied / "results/runs/first/dataset").resolve().glob("seq*"):
+        shutil.rmtree(folder)
+    assert "Nothing to be done" in snakemake(copied, "--dry-run")
+    asked_for = jobs_of(snakemake(copied, "--dry-run", "results/runs/first/dataset"))
+    assert asked_for.keys() == {"encode_shard", "write_dataset_card", "total"}
+    changed = copy.deepcopy(SMALL_CONFIG)
+    changed["runs"]["first"]["phases"]["phase2"]["steps"] += 1
+    write_config(copied, changed)
+    jobs = jobs_of(snakemake(copied, "--dry-run", "pretrain"))
+    assert jobs["encode_shard"] > 0
+    assert jobs["pretrain_phase"] == 1
+
+
+def test_a_lost_file_of_samples_trains_no_vocabulary_again_when_the_shards_are_pruned(copied: Path) -> None:
+    dataset = (copied / "results/runs/first/dataset").resolve()
+    shutil.rmtree(dataset / "shards")
+    next(dataset.glob("seq128/*.h5")).unlink()
+    jobs = jobs_of(snakemake(copied, "--dry-run", "encode"))
+    assert jobs == {"write_shard": 1, "encode_shard": 1, "write_dataset_card": 1, "encode": 1, "total": 4}
+
+
+def test_reports_and_names_change_without_the_deleted_dataset_and_still_describe_it(copied: Path) -> None:
+    shutil.rmtree(copied / "results/datasets")
+    shutil.rmtree(copied / "results/corpora")
+    forced = jobs_of(snakemake(copied, "--dry-run", "report", "--forcerun", "write_report"))
+    assert forced == {"write_report": 1, "report": 1, "total": 2}
+    changed = copy.deepcopy(SMALL_CONFIG)
+    changed["runs"]["first"]["description"] = "Described anew."
+    changed["experiment"] = "another"
+    write_config(copied, changed)
+    before = copied / "results/report/latest/index.html"
+    rows = before.read_text().count("<td>dump</td>")
+    snakemake(copied)
+    page = (copied / "results/report/latest/index.html").read_text()
+    assert "Described anew." in page
+    assert "Not finished" not in page
+    assert page.count("<td>dump</td>") == rows
+    assert not (copied / "results/datasets").exists()
+    assert not (copied / "results/corpora").exists()
 
 
 def test_a_changed_tokenizer_encodes_again_but_extracts_nothing_and_changing_back_runs_nothing(graph: Path) -> None:

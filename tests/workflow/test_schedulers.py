@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from fake_scheduler import PROGRAMS, programs
+from fake_scheduler import PROGRAMS, SLOTS, is_free, programs
 from snakemake_runs import PHASE, SMALL_CONFIG, copy_workflow
 
 from bertline.planning.resolve import make_plan, plan_of_files
@@ -256,3 +256,36 @@ def test_a_refused_job_is_one_line(cluster: Cluster, answer: str) -> None:
     (cluster.folder / "site.yaml").write_text(yaml.safe_dump(site))
     output = cluster.run("corpus", "--retries", "0", succeeds=False)
     assert f"error: qsub refused the job read_part: {answer}; see site.yaml" in output
+
+
+# Waits, before its first submission, for the test to write to a pipe.
+SLOW_QSUB = """#!/bin/sh
+cd {bin}
+mkdir asked 2> /dev/null && read go < pipe
+cd "$OLDPWD"
+exec {bin}/real-qsub "$@"
+"""
+
+
+def test_a_job_whose_submission_outlives_snakemake_is_cancelled(cluster: Cluster) -> None:
+    """Ctrl-C while qsub is waiting for the server: snakemake ends before qsub answers."""
+    cluster.write_config(texts("text.txt"))
+    (cluster.bin / "qsub").rename(cluster.bin / "real-qsub")
+    (cluster.bin / "qsub").write_text(SLOW_QSUB.format(bin=cluster.bin))
+    (cluster.bin / "qsub").chmod(0o755)
+    os.mkfifo(cluster.bin / "pipe")
+    with contextlib.ExitStack() as held:
+        # Jobs wait: no slot is free.
+        for slot in range(SLOTS):
+            assert is_free(cluster.bin / f"slot-{slot}", held)
+        process = cluster.start("corpus")
+        wait_until(lambda: (cluster.bin / "asked").exists() or process.poll() is not None, "submission")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) != 0
+        assert not cluster.jobs()
+        (cluster.bin / "pipe").write_text("go\n")
+        output, _ = process.communicate(timeout=60)  # the submission, too, has ended
+        assert "snakemake has ended; its new job 1.fake was canceled" in output
+        wait_until(lambda: cluster.jobs()[0]["state"] == "over", "end of the job")
+    assert [job["status"] for job in cluster.jobs()] == [271]
+    assert not list(cluster.folder.glob("logs/pbs/sent-*"))

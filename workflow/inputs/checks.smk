@@ -8,6 +8,7 @@ from functools import partial
 from bertline.cluster import failures
 from bertline.cluster.site_check import check_site
 from bertline.cluster.submission import use_waiting_sbatch
+from bertline.cluster.walltimes import longest_jobs
 from bertline.console import BertlineError
 from bertline.encoding.advice import warnings_in
 from bertline.planning import job_names
@@ -21,7 +22,11 @@ def check_cluster():
     """Stop a real run whose site.yaml requests what the Slurm cluster does not have."""
     settings = workflow.executor_settings
     if SITE and hasattr(settings, "status_command"):
-        check_site(SITE, status_command=settings.status_command)
+        check_site(
+            SITE,
+            status_command=settings.status_command,
+            jobs=longest_jobs(workflow),
+        )
         use_waiting_sbatch(CHECKOUT / "workflow/slurm")
 
 

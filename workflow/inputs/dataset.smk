@@ -20,14 +20,6 @@ def of_all_corpora(pattern):
     )
 
 
-def training_shards(wildcards):
-    return [
-        paths.DATASET_SHARD.format(dataset=wildcards.dataset, shard=shard)
-        for shard in plan.datasets[wildcards.dataset]["shards"]
-        if shard != paths.HELD_OUT
-    ]
-
-
 def encoded_shards(wildcards):
     return targets.samples(plan, [wildcards.dataset])
 

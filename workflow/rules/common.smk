@@ -102,7 +102,8 @@ def made_of(function, wildcard, outputs):
     """Return a function for a rule's input: what `function` of planning/inputs.py returns, if the graph makes it.
 
     Once all `outputs` exist, absent files are none of the inputs: Snakemake would make them, and then the outputs again,
-    which have the same fingerprint. So a dataset may be deleted, or get another length, after a training on it.
+    which have the same fingerprint. So a dataset may be deleted, or get another length, after a training on it. If the
+    outputs are forced, all are inputs.
     """
 
     def files(wildcards):
@@ -113,7 +114,7 @@ def made_of(function, wildcard, outputs):
         model = paths.FINETUNED_MODEL.format(finetuning=wildcards[wildcard])
         if (
             exist == made
-            or is_forced()
+            or is_forced(paths_of_outputs)
             or not all(map(os.path.exists, paths_of_outputs))
             or (wildcard == "finetuning" and model in models_to_make_again())
         ):
@@ -123,10 +124,15 @@ def made_of(function, wildcard, outputs):
     return files
 
 
-def is_forced():
-    """Return whether Snakemake makes results again that exist: with --force, which its jobs have, and the like."""
+def is_forced(outputs):
+    """Return whether Snakemake makes existing `outputs` of a job again: with --forceall, --forcerun or --force."""
     settings = workflow.dag_settings
-    return bool(settings.forcetargets or settings.forceall or settings.forcerun)
+    # Snakemake's own jobs on a cluster have --force, and name the job.
+    if settings.forceall or (settings.forcetargets and settings.target_jobs):
+        return True
+    forced = {*settings.forcerun, *(settings.targets if settings.forcetargets else ())}
+    producers = (rule.name for rule in workflow.rules if rule.is_producer(outputs[0]))
+    return not forced.isdisjoint(outputs) or not forced.isdisjoint(producers)
 
 
 @functools.cache

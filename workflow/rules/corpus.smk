@@ -18,7 +18,7 @@ rule extract_part:
     resources:
         **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=240,
+        runtime=40,
     params:
         recipe=planned_recipe("corpus"),
         slice=slice_option,
@@ -46,7 +46,7 @@ rule clean_part:
     resources:
         **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=120,
+        runtime=20,
     params:
         recipe=planned_recipe("corpus"),
     shell:

@@ -3,7 +3,7 @@
 
 rule train_tokenizer:
     input:
-        ancient(training_shards),
+        ancient(made_of(inputs.training_shards, "dataset", [paths.DATASET_TOKENIZER])),
     output:
         paths.DATASET_TOKENIZER,
     log:
@@ -63,12 +63,14 @@ rule encode_shard:
         "logs/encode_shard/{dataset}/{shard}.log",
     benchmark:
         "benchmarks/encode_shard/{dataset}/{shard}.tsv"
+    wildcard_constraints:
+        dataset=only(plan.built_datasets),
     conda:
         "../../envs/bertline.yaml"
     resources:
         **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=120,
+        runtime=60,
     params:
         recipe=planned_recipe("dataset"),
         folder=lambda wildcards, input: Path(input.plan).parent,
@@ -92,6 +94,8 @@ rule write_dataset_card:
         "logs/write_dataset_card/{dataset}.log",
     benchmark:
         "benchmarks/write_dataset_card/{dataset}.tsv"
+    wildcard_constraints:
+        dataset=only(plan.built_datasets),
     conda:
         "../../envs/bertline.yaml"
     resources:

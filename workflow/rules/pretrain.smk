@@ -9,6 +9,7 @@ rule pretrain_phase:
     # Inputs are named by fingerprints: file times are meaningless and must never cause another training.
     input:
         dataset=ancient(made_of(inputs.card_of_phase, "phase", PHASE_OUTPUTS)),
+        samples=ancient(made_of(inputs.samples_of_phase, "phase", PHASE_OUTPUTS)),
         initial_weights=ancient(
             made_of(inputs.weights_before_phase, "phase", PHASE_OUTPUTS)
         ),
@@ -109,6 +110,7 @@ rule export_checkpoint:
 rule trigram_baseline:
     input:
         ancient(made_of(inputs.card_of_phase, "phase", [paths.PHASE_TRIGRAM])),
+        ancient(made_of(inputs.samples_of_phase, "phase", [paths.PHASE_TRIGRAM])),
     output:
         paths.PHASE_TRIGRAM,
     log:

@@ -43,7 +43,7 @@ rule track_pretraining:
     input:
         database=ancient(paths.MLFLOW_IS_INITIALISED),
         record=paths.RECORD,
-        dataset=ancient(made_of(inputs.card_of_run, "run", [paths.TRACKED_PRETRAINING])),
+        dataset=ancient(of(inputs.card_of_run, "run")),
         metrics=ancient(of(inputs.journals_of_run, "run")),
     output:
         paths.TRACKED_PRETRAINING,
@@ -118,9 +118,7 @@ rule log_model:
 rule write_report:
     input:
         records=targets.of_runs(paths.RECORD, plan.runs),
-        datasets=ancient(
-            made_of(inputs.cards_of_report, "fingerprint", [paths.REPORT_PAGE])
-        ),
+        datasets=ancient(inputs.cards_of_report(plan)),
         metrics=ancient(expand(paths.PHASE_JOURNAL, phase=plan.phases)),
         trigrams=ancient(expand(paths.PHASE_TRIGRAM, phase=plan.phases)),
         scores=ancient(targets.scores(plan.finetunings)),

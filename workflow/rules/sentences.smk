@@ -41,7 +41,7 @@ rule split_sentences:
     resources:
         **GROUPED_JOB,
         mem_mb=lambda wildcards, attempt: 1000 * attempt,
-        runtime=240,
+        runtime=60,
     params:
         recipe=planned_recipe("corpus"),
     shell:

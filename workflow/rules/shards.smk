@@ -80,6 +80,8 @@ rule list_removed:
         "logs/list_removed/{dataset}.log",
     benchmark:
         "benchmarks/list_removed/{dataset}.tsv"
+    wildcard_constraints:
+        dataset=only(plan.built_datasets),
     conda:
         "../../envs/bertline.yaml"
     resources:
@@ -105,6 +107,8 @@ rule plan_shards:
         "logs/plan_shards/{dataset}.log",
     benchmark:
         "benchmarks/plan_shards/{dataset}.tsv"
+    wildcard_constraints:
+        dataset=only(plan.built_datasets),
     conda:
         "../../envs/bertline.yaml"
     resources:
@@ -130,6 +134,8 @@ rule write_shard:
         "logs/write_shard/{dataset}/{shard}.log",
     benchmark:
         "benchmarks/write_shard/{dataset}/{shard}.tsv"
+    wildcard_constraints:
+        dataset=only(plan.built_datasets),
     conda:
         "../../envs/bertline.yaml"
     resources:

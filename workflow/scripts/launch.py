@@ -2,7 +2,7 @@
 
 Every process gets torchrun's environment (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT).
 The exit status is that of the first process that failed. In a cluster job the trainer stops before the walltime ends,
-and a Slurm job is then requeued; after three attempts without progress it fails.
+and a Slurm job of Snakemake's executor is then requeued; after three attempts without progress it fails.
 
 example:
   python workflow/scripts/launch.py --processes-per-node 2 -- \\

@@ -5,6 +5,7 @@ example:
     --time 15m
 """
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from bertline.files import Json, write_text
 from bertline.planning.estimate import record_speed
 from bertline.planning.trials import run_trial
 from bertline.proposal.configuration_file import network_of, phase_settings
-from bertline.proposal.machine import this_machine
+from bertline.proposal.machine import VISIBLE, this_machine
 from bertline.proposal.new_configuration import make_configuration
 from bertline.proposal.sizes import Network, micro_batch_for, precision_for, processes_for, seconds_of
 
@@ -54,6 +55,8 @@ def new_configuration(
         raise BertlineError(f"{output} cannot be written: {error.strerror}; give OUTPUT=another.yaml") from None
     seconds = seconds_of(time) if time else None
     machine = this_machine(gpus)
+    if gpus == 0:
+        os.environ[VISIBLE] = ""  # the processes of a trial take any GPU that they see
 
     def time_steps(network: Network, length: int, batch: int, vocab_size: int) -> Json:
         settings = phase_settings(network, length, max(1, batch // length), precision_for(machine))

@@ -70,17 +70,13 @@ def predict(
     limit_threads(threads)
 
     from bertline.finetuning.prediction import load_finetuned
-    from bertline.finetuning.prediction_files import (
-        check_answer_options,
-        check_number_of_texts,
-        predict_files,
-        predictions,
-    )
+    from bertline.finetuning.prediction_files import check_number_of_texts, predict_files, predictions
+    from bertline.finetuning.prediction_options import check_answer_options
     from bertline.training.distributed.claims import claim_device
 
     device, _claim = claim_device()
     loaded = load_finetuned(model, precision=precision, device=device)
-    check_answer_options(loaded, n_best, null_threshold)
+    check_answer_options(loaded.head, n_best, null_threshold)
     count = n_best or DEFAULTS["n_best"]
     if inputs is not None and output is not None:
         done = predict_files(loaded, inputs, output, columns=columns, count=count, null_threshold=null_threshold)

@@ -27,7 +27,7 @@ from bertline.fingerprint import fingerprint
 from bertline.planning.resolve import plan_of_files
 from bertline.planning.sweep import by_micro_batch, by_processes, name_of_only_run, recipe_of, sizes
 from bertline.planning.trials import run_trial
-from bertline.proposal.machine import this_machine
+from bertline.proposal.machine import VISIBLE, this_machine
 from bertline.reporting.sweep import table_of_micro_batches, table_of_scaling, write_sweep
 from bertline.results import paths
 from bertline.tracking.store import default_tracking_uri
@@ -41,6 +41,7 @@ def sweep(
     first: Annotated[int, Parameter(name="--from")] = 1,
     last: Annotated[int, Parameter(name="--to")] = 64,
     processes: str | None = None,
+    gpus: int | None = None,
     threads: int | None = None,
     seconds: float = 3.0,
     options: str = "",
@@ -56,13 +57,16 @@ def sweep(
         last: sequences of the largest one; sizes double, and the first that does not fit the memory ends the sweep.
         processes: numbers of processes separated by commas. Sizes are timed with the first number, by default one a
             GPU, or one; with several, the fastest size is timed with each.
+        gpus: number to use, 0 to time the CPUs; by default all.
         threads: of all processes together; by default all cores.
         seconds: to time each size for.
         options: more arguments of pretrain.py, or of finetune.py, as one string.
         uri: MLflow's tracking store (default: $MLFLOW_TRACKING_URI, or mlflow.db here).
         settings: replaced settings, PATH=VALUE.
     """
-    plan, machine = plan_of_files(configfile, settings), this_machine()
+    plan, machine = plan_of_files(configfile, settings), this_machine(gpus)
+    if gpus == 0:
+        os.environ[VISIBLE] = ""  # the processes of a trial take any GPU that they see
     name = name or name_of_only_run(plan)
     recipe, tried = recipe_of(plan, name), sizes(first, last)
     numbers = numbers_of(processes) if processes else [max(1, len(machine.gpus))]
@@ -94,7 +98,7 @@ def sweep(
         size = fastest["micro_batch_size"]
         scaling = list(by_processes(recipe, numbers, micro_batch_size=size, trial=trial))
         print(f"\n{table_of_scaling(scaling)}")
-    device = fastest["device"] if machine.gpus else f"{len(os.sched_getaffinity(0))} CPU cores"
+    device = fastest["device"] if machine.gpus else f"{machine.cores} CPU cores"
     described = {
         "name": name,
         "experiment": plan.config["experiment"],

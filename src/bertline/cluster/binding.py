@@ -17,10 +17,14 @@ SYSTEM = Path("/sys/devices/system")
 
 
 class Domain(NamedTuple):
-    """Cores that share memory, and the NUMA nodes of that memory."""
+    """Cores that share memory, and the NUMA nodes of that memory. A core has one number for each of its threads."""
 
-    cpus: tuple[int, ...]
+    cores: tuple[tuple[int, ...], ...]
     memory: tuple[int, ...]
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        return tuple(cpu for core in self.cores for cpu in core)
 
 
 def bound(command: list[str], bind: Bind, local_rank: int, processes: int) -> list[str]:
@@ -36,26 +40,32 @@ def bound(command: list[str], bind: Bind, local_rank: int, processes: int) -> li
             f"bind {bind}: numactl is not installed; install it (Debian: apt install numactl), or bind none"
         )
     own = share(domains(bind, os.sched_getaffinity(0)), local_rank, processes)
-    cpus, memory = (",".join(map(str, numbers)) for numbers in own)
+    cpus, memory = (",".join(map(str, numbers)) for numbers in (own.cpus, own.memory))
     return ["numactl", f"--physcpubind={cpus}", f"--membind={memory}", *command]
 
 
 def share(found: Sequence[Domain], local_rank: int, processes: int) -> Domain:
-    """Return the part of a node's domains for the process `local_rank`. Raises BertlineError if it is empty."""
+    """Return the part of a node's domains for the process `local_rank`. Raises BertlineError if it is empty.
+
+    No two processes share a core, unless there are more processes than cores: then they divide its threads.
+    """
     if processes <= len(found):
         # Whole domains: with fewer processes than domains, several for each.
         first, last = (len(found) * rank // processes for rank in (local_rank, local_rank + 1))
         own = found[first:last]
-        return Domain(tuple(cpu for one in own for cpu in one.cpus), tuple(node for one in own for node in one.memory))
+        cores = tuple(core for one in own for core in one.cores)
+        return Domain(cores, tuple(node for one in own for node in one.memory))
     domain = local_rank * len(found) // processes
     sharing = [rank for rank in range(processes) if rank * len(found) // processes == domain]
-    cpus, place = found[domain].cpus, sharing.index(local_rank)
-    own_cpus = cpus[len(cpus) * place // len(sharing) : len(cpus) * (place + 1) // len(sharing)]
-    if not own_cpus:
+    cores, place = found[domain].cores, sharing.index(local_rank)
+    if len(cores) < len(sharing):
+        cores = tuple((cpu,) for cpu in found[domain].cpus)
+    own_cores = cores[len(cores) * place // len(sharing) : len(cores) * (place + 1) // len(sharing)]
+    if not own_cores:
         raise BertlineError(
             f"{processes} processes are more than the node's {len(found)} sockets or NUMA nodes have cores; lower it"
         )
-    return Domain(own_cpus, found[domain].memory)
+    return Domain(own_cores, found[domain].memory)
 
 
 def domains(bind: Bind, allowed: set[int], system: Path = SYSTEM) -> list[Domain]:
@@ -70,15 +80,24 @@ def domains(bind: Bind, allowed: set[int], system: Path = SYSTEM) -> list[Domain
         for path in system.glob("node/node[0-9]*")
     } or {0: set(allowed)}
     if bind == "numa":
-        return [Domain(tuple(sorted(cpus)), (node,)) for node, cpus in sorted(nodes.items()) if cpus]
+        return [Domain(_cores_of(cpus, system), (node,)) for node, cpus in sorted(nodes.items()) if cpus]
     sockets: dict[int, set[int]] = {}
     for cpu in allowed:
         package = int((system / f"cpu/cpu{cpu}/topology/physical_package_id").read_text())
         sockets.setdefault(package, set()).add(cpu)
     return [
-        Domain(tuple(sorted(cpus)), tuple(node for node, of_node in sorted(nodes.items()) if of_node & cpus))
+        Domain(_cores_of(cpus, system), tuple(node for node, of_node in sorted(nodes.items()) if of_node & cpus))
         for _, cpus in sorted(sockets.items())
     ]
+
+
+def _cores_of(cpus: set[int], system: Path) -> tuple[tuple[int, ...], ...]:
+    """Group `cpus` by the core whose threads they are. Their numbers may lie apart, such as 0 and 16 of one core."""
+    cores = {
+        tuple(sorted(parse_cpu_list((system / f"cpu/cpu{cpu}/topology/thread_siblings_list").read_text()) & cpus))
+        for cpu in cpus
+    }
+    return tuple(sorted(cores))
 
 
 def parse_cpu_list(text: str) -> set[int]:

@@ -13,9 +13,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from bertline.cluster import generic_submission
 from bertline.cluster.schedulers import Request, Scheduler, scheduler_here
 from bertline.console import BertlineError
 from bertline.files import write_text
@@ -59,28 +61,58 @@ def submit_job(jobscript: Path) -> str:
         The job's number.
 
     Raises:
-        BertlineError: if there is no scheduler, or it refuses the job.
+        BertlineError: if there is no scheduler, it refuses the job, or snakemake has ended.
     """
     from snakemake.utils import read_job_properties  # takes a second; not needed by other functions
 
     scheduler = scheduler_here()
     scheduler.ended.mkdir(parents=True, exist_ok=True)
     job = request_of(read_job_properties(str(jobscript)), scheduler.logs)
-    command = scheduler.submit(job)
     # HF_ENDPOINT is an address, which may contain a password: only for this user.
     write_text(job.script, job_script(scheduler, jobscript.read_text(), job.minutes), mode=0o700)
     before = Path(job.script).stat().st_mtime  # by the clock of the file system
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    number = scheduler.number.search(done.stdout)
-    if done.returncode or number is None:
-        output = " ".join((done.stderr or done.stdout).split())
-        raise BertlineError(f"{command[0]} refused the job {job.name}: {output}; see site.yaml")
-    ended = scheduler.ended / number[1]
-    if ended.exists() and ended.stat().st_mtime < before:  # of an earlier job: numbers begin again
+    number = generic_submission.wait_for_answer(lambda repeated: _send(scheduler, job, repeated=repeated))
+    # Of an earlier job: numbers begin again.
+    ended = scheduler.ended / number
+    if ended.exists() and ended.stat().st_mtime < before:
         ended.unlink()
-    with Path(os.environ["SNAKEMAKE_CLUSTER_SIDECAR_VARS"]).open("a") as submitted:
-        submitted.write(f"{number[1]}\n")
-    return number[1]
+    (scheduler.held / number).unlink(missing_ok=True)
+    generic_submission.record_job(number, lambda numbers: _output_of([scheduler.cancel, *numbers]))
+    return number
+
+
+def _send(scheduler: Scheduler, job: Request, *, repeated: bool) -> str:
+    """Submit a job once, unless a repeated request finds it in the queue; return its number.
+
+    Raises BertlineError if the job is refused, NoAnswer if the scheduler does not answer.
+    """
+    find, number = scheduler.find, scheduler.found
+    if repeated and find and number and (found := number.search(_answer(find(job)).stdout)):
+        return found[1]
+    command = scheduler.submit(job)
+    done = _answer(command)
+    new = scheduler.number.search(done.stdout)
+    if done.returncode or new is None:
+        raise BertlineError(f"{command[0]} refused the job {job.name}: {_message_of(done)}; see site.yaml")
+    return new[1]
+
+
+def _answer(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a scheduler's command and return how it ended. Raises NoAnswer if its server does not answer."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode and generic_submission.NO_ANSWER.search(done.stdout + done.stderr):
+        raise generic_submission.NoAnswer(_message_of(done))
+    return done
+
+
+def _message_of(done: subprocess.CompletedProcess[str]) -> str:
+    return " ".join((done.stderr or done.stdout).split())
+
+
+def _output_of(command: list[str]) -> str:
+    """Return the output and the errors of a scheduler's command, whether it succeeds or not."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    return done.stdout + done.stderr
 
 
 def request_of(properties: dict[str, Any], logs: Path) -> Request:
@@ -145,9 +177,14 @@ def job_status(number: str) -> str:
     scheduler = scheduler_here()
     ended = scheduler.ended / number
     if not ended.exists():
-        queried = subprocess.run([*scheduler.query, number], capture_output=True, text=True, check=False)  # noqa: S603
+        output = _output_of([*scheduler.query, number])
+        if scheduler.broken and (reason := scheduler.broken.search(output)):
+            print(f"job {number} cannot start and is deleted: {' '.join(reason[0].split())}", file=sys.stderr)
+            _output_of([scheduler.cancel, number])
+            return "failed"
         # If the scheduler does not answer, the job still counts as running.
-        if not scheduler.over.search(queried.stdout + queried.stderr):
+        if not scheduler.over.search(output):
+            _report_hold(scheduler, number, output)
             return "running"
     deadline = time.monotonic() + LATENCY_SECONDS
     while not ended.exists() and time.monotonic() < deadline:
@@ -161,6 +198,20 @@ def job_status(number: str) -> str:
     return "failed" if status else "success"
 
 
+def _report_hold(scheduler: Scheduler, number: str, queried: str) -> None:
+    """Print once what to do if a job is held, by what its scheduler prints about it."""
+    hold = scheduler.hold
+    if hold is None or not hold.state.search(queried):
+        return
+    scheduler.held.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError), (scheduler.held / number).open("x"):
+        print(
+            f"job {number} is held and waits (reason: `{hold.explain} {number}`); start it with "
+            f"`{hold.release} {number}`, or delete it with `{scheduler.cancel} {number}`, and it is submitted again",
+            file=sys.stderr,
+        )
+
+
 def cancel_jobs_at_the_end() -> None:
     """Wait for the end of the parent, snakemake, and cancel its unfinished jobs, as after Ctrl-C.
 
@@ -169,7 +220,7 @@ def cancel_jobs_at_the_end() -> None:
     """
     scheduler = scheduler_here()
     if numbers := unfinished_at_the_end(scheduler.logs, scheduler.ended):
-        subprocess.run([scheduler.cancel, *numbers], capture_output=True, check=False)  # noqa: S603
+        _output_of([scheduler.cancel, *numbers])
 
 
 def unfinished_at_the_end(logs: Path, ended: Path) -> list[str]:
@@ -190,6 +241,5 @@ def unfinished_at_the_end(logs: Path, ended: Path) -> list[str]:
     received = None
     while received is None and os.getppid() == snakemake:
         received = signal.sigtimedwait([signal.SIGTERM], PARENT_CHECK_SECONDS)
-    numbers = [number for number in submitted.read_text().split() if not (ended / number).exists()]
-    submitted.unlink()
+    numbers = [number for number in generic_submission.take_jobs(submitted) if not (ended / number).exists()]
     return numbers if received else []

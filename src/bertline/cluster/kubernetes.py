@@ -14,12 +14,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bertline.cluster import jobs
+from bertline.cluster import generic_submission, jobs
 from bertline.cluster.schedulers import Request
 from bertline.console import BertlineError
 from bertline.files import write_text
@@ -52,7 +53,7 @@ def submit_job(jobscript: Path, *, manifests: Path) -> str:
         The name of the Job.
 
     Raises:
-        BertlineError: if the manifests cannot be used, or Kubernetes refuses the Job.
+        BertlineError: if the manifests cannot be used, Kubernetes refuses the Job, or snakemake has ended.
     """
     from snakemake.utils import read_job_properties  # takes a second; not needed by other functions
 
@@ -70,21 +71,31 @@ def submit_job(jobscript: Path, *, manifests: Path) -> str:
     shared, job, of_job = fill(list(rendered), name, request, ["--script", str(script), "--folder", str(folder)], about)
     if priority := properties["resources"].get("qos"):
         job["spec"]["template"]["spec"]["priorityClassName"] = priority
+    try:
+        generic_submission.wait_for_answer(lambda repeated: _send(shared, job, of_job, repeated=repeated))
+    except BertlineError:
+        with suppress(BertlineError):
+            delete([name])  # which may exist without what belongs to it
+        raise
+    generic_submission.record_job(name, delete)
+    return name
+
+
+def _send(shared: list[dict[str, Any]], job: dict[str, Any], of_job: list[dict[str, Any]], *, repeated: bool) -> None:
+    """Make a Job, unless a repeated request finds it, and what belongs to it.
+
+    Raises BertlineError if Kubernetes refuses one of them, NoAnswer if it does not answer.
+    """
+    name = job["metadata"]["name"]
     if shared:
         _kubectl("apply", "--filename=-", given=_as_list(shared))
-    owner = json.loads(_kubectl("create", "--filename=-", "--output=json", given=job))["metadata"]
+    made = _kubectl("get", "job", name, "--ignore-not-found", "--output=json").strip() if repeated else ""
+    made = made or _kubectl("create", "--filename=-", "--output=json", given=job)
     # They are deleted with the Job.
-    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": owner["uid"]}
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": json.loads(made)["metadata"]["uid"]}
     for one in of_job:
         one["metadata"]["ownerReferences"] = [reference]
-    try:
-        _kubectl("create", "--filename=-", given=_as_list(of_job))
-    except BertlineError:
-        delete([name])
-        raise
-    with Path(os.environ["SNAKEMAKE_CLUSTER_SIDECAR_VARS"]).open("a") as submitted:
-        submitted.write(f"{name}\n")
-    return name
+    _kubectl("apply", "--filename=-", given=_as_list(of_job))
 
 
 def job_name(rule: str) -> str:
@@ -188,12 +199,17 @@ def _as_list(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _kubectl(*arguments: str, given: dict[str, Any] | None = None) -> str:
-    """Run kubectl with an object as its input; return its output. Raises BertlineError with its message if it fails."""
+    """Run kubectl with an object as its input; return its output. Raises BertlineError with its message if it fails.
+
+    NoAnswer, which is one, if the server did not answer.
+    """
     if shutil.which("kubectl") is None:
         raise BertlineError("kubectl is not on the PATH; start snakemake where `kubectl get jobs` works")
     command = ["kubectl", *arguments]
     text = json.dumps(given) if given else None
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
-        raise BertlineError(f"kubectl {arguments[0]}: {' '.join(done.stderr.split())}")
+        no_answer = generic_submission.NO_ANSWER.search(done.stderr)
+        error = generic_submission.NoAnswer if no_answer else BertlineError
+        raise error(f"kubectl {arguments[0]}: {' '.join(done.stderr.split())}")
     return done.stdout

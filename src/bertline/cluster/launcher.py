@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
@@ -63,8 +65,8 @@ def launch(
 ) -> NoReturn:
     """Run a script in all ranks, as a part of a scheduler's job if this process is in one, and exit.
 
-    In a job the script also gets --stop-after-minutes, before the walltime ends. A Slurm job whose ranks saved and
-    stopped is requeued.
+    In a job the script also gets --stop-after-minutes, before the walltime ends. A Slurm job of Snakemake's executor
+    whose ranks saved and stopped is requeued, except after Ctrl-C.
 
     Args:
         script: after `--`, a Python script and its arguments.
@@ -106,10 +108,27 @@ def launch(
         deadline = ["--stop-after-minutes", f"{stop_after:.3f}"]
     starter = [sys.executable, str(Path(sys.argv[0]).absolute().with_name(STARTER))]
     program = Program([*script, *deadline, *more], starter, port, bind)
-    status = _run_on_hosts(program, listed, by) if listed else _run_in_job(program, kinds, threads)
-    if status == STOPPED and job is not None:
+    with _recorded_signals() as received:
+        status = _run_on_hosts(program, listed, by) if listed else _run_in_job(program, kinds, threads)
+    # A person's own job also runs a notebook, a script, or other trainings.
+    if status == STOPPED and job is not None and job.is_of_executor and signal.SIGINT not in received:
         slurm.requeue_own_job()
     sys.exit(status)
+
+
+@contextmanager
+def _recorded_signals() -> Iterator[set[int]]:
+    """Yield a set that contains, after the block, the signals that this process received and handled in it."""
+    received: set[int] = set()
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield received
+    finally:
+        signal.set_wakeup_fd(-1)
+        os.close(writer)
+        with open(reader, "rb") as numbers:
+            received.update(numbers.read() or b"")
 
 
 def split_options(options: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
@@ -44,6 +45,23 @@ class Request:
     priority: str | None = None
     grid_engine: Mapping[str, str] = field(default_factory=dict)  # of site.yaml
 
+    @property
+    def code(self) -> str:
+        """A part of the job's name in the queue that no other of the user's jobs has."""
+        return hashlib.sha256(self.script.encode()).hexdigest()[:6]
+
+
+@dataclass(frozen=True)
+class Hold:
+    """How a job that waits until a person does something is recognized, and commands that are continued by its number.
+
+    PBS holds a job that failed to start about twenty times.
+    """
+
+    state: re.Pattern[str]  # in the output of `Scheduler.query`
+    explain: str
+    release: str
+
 
 @dataclass(frozen=True)
 class Scheduler:
@@ -58,6 +76,10 @@ class Scheduler:
     over: re.Pattern[str]  # in the output of `query` for a job that is over or forgotten
     hosts_file: str  # environment variable with the path of a file: a line for each slot or host of the job
     start: Callable[[list[str], str, str], list[str]]  # slots, host, script -> command that runs the script there
+    find: Callable[[Request], list[str]] | None = None  # prints the number of a job in the queue
+    found: re.Pattern[str] | None = None  # the number, in the output of `find`
+    broken: re.Pattern[str] | None = None  # in the output of `query` for a job that cannot start
+    hold: Hold | None = None
 
     @property
     def variable(self) -> str:
@@ -78,7 +100,14 @@ class Scheduler:
         """Folder with a file for each ended job, which contains its exit status."""
         return self.logs / "ended"
 
+    @property
+    def held(self) -> Path:
+        """Folder with an empty file for each job whose hold was reported."""
+        return self.logs / "held"
 
+
+# A job is not rerun by its scheduler (`-r n`, `-rn`): the first run has written down its end, and Snakemake submits the
+# job again.
 def _qsub(job: Request) -> list[str]:
     chunk = f"{job.nodes}:ncpus={job.cpus}:mem={job.memory_mb}mb"
     chunk += f":ngpus={job.gpus}" if job.gpus else ""
@@ -86,8 +115,16 @@ def _qsub(job: Request) -> list[str]:
     walltime = f"{job.minutes // 60}:{job.minutes % 60:02}:00"
     limits = ["-l", f"select={chunk}", "-l", "place=scatter", "-l", f"walltime={walltime}"]
     where = [*_option("-q", job.queue), *_option("-A", job.account)]
-    # PBS truncates or rejects longer names.
-    return ["qsub", "-N", job.name[:15], "-j", "oe", "-o", job.log, *limits, *where, job.script]
+    return ["qsub", "-N", _pbs_name(job), "-r", "n", "-j", "oe", "-o", job.log, *limits, *where, job.script]
+
+
+def _pbs_name(job: Request) -> str:
+    """Return a name of 15 characters; PBS truncates or rejects longer ones."""
+    return f"{job.name[:8]}-{job.code}"
+
+
+def _long_name(job: Request) -> str:
+    return f"{job.name}-{job.code}"
 
 
 def _bsub(job: Request) -> list[str]:
@@ -96,7 +133,7 @@ def _bsub(job: Request) -> list[str]:
     where = [*_option("-q", job.queue), *_option("-P", job.account)]
     # A shell reads the command once more.
     script = ["/bin/sh", shlex.quote(job.script)]
-    return ["bsub", "-J", job.name, "-oo", job.log, "-W", str(job.minutes), *needs, *where, *script]
+    return ["bsub", "-J", _long_name(job), "-rn", "-oo", job.log, "-W", str(job.minutes), *needs, *where, *script]
 
 
 def _cobalt_qsub(job: Request) -> list[str]:
@@ -118,8 +155,8 @@ def _grid_engine_qsub(job: Request) -> list[str]:
     needs = ["-l", ",".join(limits), *(["-pe", site[key], str(slots)] if slots > 1 else [])]
     where = [*_option("-q", job.queue), *_option("-P", job.account), *_option("-p", job.priority)]
     # With -notify, SIGUSR2 precedes SIGKILL by the queue's time `notify`.
-    how = ["-terse", "-cwd", "-notify", "-S", "/bin/sh"]
-    return ["qsub", *how, "-N", job.name, "-j", "y", "-o", job.log, *needs, *where, job.script]
+    how = ["-terse", "-cwd", "-notify", "-r", "n", "-S", "/bin/sh"]
+    return ["qsub", *how, "-N", _long_name(job), "-j", "y", "-o", job.log, *needs, *where, job.script]
 
 
 def _option(name: str, value: str | None) -> list[str]:
@@ -137,6 +174,9 @@ SCHEDULERS = (
         over=re.compile("DONE|EXIT|is not found"),
         hosts_file="LSB_DJOB_HOSTFILE",
         start=lambda slots, host, script: ["blaunch", host, "/bin/sh", script],
+        find=lambda job: ["bjobs", "-noheader", "-o", "jobid", "-J", _long_name(job)],
+        found=re.compile(r"^(\d+)", re.MULTILINE),
+        hold=Hold(re.compile("PSUSP"), explain="bjobs -l", release="bresume"),
     ),
     Scheduler(
         name="cobalt",
@@ -160,6 +200,9 @@ SCHEDULERS = (
         over=re.compile("do not exist"),
         hosts_file="PE_HOSTFILE",
         start=lambda slots, host, script: ["qrsh", "-inherit", "-nostdin", host, "/bin/sh", script],
+        find=lambda job: ["qstat", "-j", _long_name(job)],
+        found=re.compile(r"^job_number:\s+(\d+)", re.MULTILINE),
+        broken=re.compile(r"^error reason\s.*", re.MULTILINE),
     ),
     Scheduler(
         name="pbs",
@@ -171,6 +214,10 @@ SCHEDULERS = (
         over=re.compile("Unknown Job Id|Job has finished", re.IGNORECASE),
         hosts_file="PBS_NODEFILE",
         start=lambda slots, host, script: ["pbsdsh", "-n", str(slots.index(host)), "--", "/bin/sh", script],
+        find=lambda job: ["qselect", "-N", _pbs_name(job)],
+        found=re.compile(r"^(\d+\S*)", re.MULTILINE),
+        # The last but one column of its line.
+        hold=Hold(re.compile(r"\sH\s+\S+\s*$", re.MULTILINE), explain="qstat -f", release="qrls"),
     ),
 )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import getpass
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertline.cluster.slurm import output_of, parse_minutes
+from bertline.cluster.walltimes import LongestJob
 from bertline.console import BertlineError
 from bertline.settings.site import Nodes, Site
 
@@ -21,11 +23,12 @@ class Partition:
     gpus: int  # of the node with the most
 
 
-def check_site(site: Site, *, status_command: str | None) -> None:
+def check_site(site: Site, *, status_command: str | None, jobs: Sequence[LongestJob] = ()) -> None:
     """Check that this cluster has what a site file names. Raises BertlineError for the first missing item.
 
     Args:
         status_command: the executor's command for the state of jobs, sacct or squeue; None for the executor's choice.
+        jobs: the longest ones of a run, whose walltimes the partitions have to allow.
     """
     if shutil.which("sbatch") is None:
         raise BertlineError("there is no Slurm here: sbatch is not on the PATH; start snakemake on a login node")
@@ -43,6 +46,8 @@ def check_site(site: Site, *, status_command: str | None) -> None:
                 f"{site.path}: {name}.additional_nodes: the executor does not find such jobs in the output "
                 "of squeue; let it use sacct, or use nodes of one kind"
             )
+    for job in jobs:
+        _check_walltime(job, site, partitions)
     _check_account(site)
     if uses_sacct and output_of("sacct", "--allocations", "--noheader") is None:
         raise BertlineError(
@@ -68,6 +73,29 @@ def _problem_of(kind: Nodes, name: str, partition: Partition, walltime: int) -> 
     if partition.minutes is not None and walltime > partition.minutes:
         return f"walltime: given {walltime} minutes, {of} allows {partition.minutes:.0f}"
     return None
+
+
+def _check_walltime(job: LongestJob, site: Site, partitions: dict[str, Partition]) -> None:
+    """Raise BertlineError if no partition of a job allows its walltime."""
+    rules = " and ".join(job.minutes)
+    found = _find(job.partition, f"slurm_partition of {rules}", partitions)
+    limits = [partition.minutes for partition in found.values() if partition.minutes is not None]
+    if len(limits) < len(found) or job.walltime <= max(limits):
+        return
+    allowed, of_one = int(max(limits)), sum(job.minutes.values())
+    given, options = f"{job.walltime} minutes", []
+    if job.components > 1:
+        given += f" ({job.components} of {of_one}, one after the other)"
+        options.append(f"--group-components {job.group}={max(allowed // of_one, 1)}")
+    if of_one > allowed:
+        shorter = (f"{rule}:runtime={allowed // len(job.minutes)}" for rule in job.minutes)
+        options += ["--set-resources", *shorter]
+    keys = [key for key, names in site.partitions.items() if names == job.partition]
+    where = f"partitions.{keys[0]}: " if keys else ""
+    raise BertlineError(
+        f"{site.path}: {where}a job of {rules} asks for {given}, partition '{job.partition}' allows {allowed}; "
+        f"choose another partition, or give {' '.join(options)}"
+    )
 
 
 def _find(names: str, where: str, partitions: dict[str, Partition]) -> dict[str, Partition]:
@@ -100,6 +128,6 @@ def _read_partitions() -> dict[str, Partition]:
     for line in listed.splitlines():
         name, nodes, limit, gres = line.split("|")
         before = partitions.get(name, Partition(0, None, 0))
-        gpus = sum(int(count) for count in re.findall(r"\bgpu:(?:[^:(),]+:)?(\d+)", gres))
+        gpus = sum(int(count) for count in re.findall(r"\bgpu:(?:[^:(),]+:)*(\d+)", gres))
         partitions[name] = Partition(before.nodes + int(nodes), parse_minutes(limit), max(before.gpus, gpus))
     return partitions

@@ -30,6 +30,11 @@ class Job:
     folder: str
     comment: str  # the executor writes the rule and its wildcards here
 
+    @property
+    def is_of_executor(self) -> bool:
+        """Whether Snakemake's executor submitted this job, and not a person, as an allocation or a batch script."""
+        return self.comment.startswith("rule_")
+
 
 def output_of(*command: str) -> str | None:
     """Return the output of one of Slurm's commands; None if it fails."""

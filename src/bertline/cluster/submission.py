@@ -1,4 +1,4 @@
-"""Submission of Slurm jobs while the controller is restarted or too busy to answer.
+"""Submission of Slurm jobs while the controller is restarted or too busy to answer, or the queue of the user is full.
 
 The executor (2.8) reports a job as failed when sbatch fails once, so a controller that is down for a minute would end a
 run of weeks. `workflow/slurm/sbatch`, which the executor finds on the PATH before Slurm's own, waits instead.
@@ -7,33 +7,46 @@ run of weeks. `workflow/slurm/sbatch`, which the executor finds on the PATH befo
 from __future__ import annotations
 
 import argparse
+import fcntl
+import getpass
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import tenacity
 
 from bertline.cluster.slurm import output_of
 
 MAX_SECONDS = 24 * 3600
+MAX_PAUSE = 60.0  # seconds between two attempts
 # The executor captures the output of sbatch: messages for a person go through a pipe to snakemake's own output.
 MESSAGES = "BERTLINE_MESSAGES"
-# Messages of Slurm when no answer of the controller arrived. The request may have arrived all the same.
+# A file with the numbers of the jobs that a run has submitted, one a line.
+SUBMITTED = "BERTLINE_SUBMITTED"
+# Messages of Slurm (slurm_errno.c) when its controller is away or too busy. The request may have arrived all the same.
 NO_ANSWER = re.compile(
     r"unable to contact slurm controller|socket timed out|zero bytes were transmitted|controller in standby mode"
-    r"|connection (refused|reset|timed out)|no route to host|transport endpoint is not connected",
+    r"|connection (refused|reset|timed out)|no route to host|transport endpoint is not connected"
+    r"|communication (connection|shutdown) failure|message (receive|send) failure|unexpected missing socket"
+    r"|insane message length|protocol authentication error|rate limit exceeded|resource temporarily unavailable"
+    r"|could not establish a configuration source",
     re.IGNORECASE,
 )
+# AssocMaxSubmitJobLimit, QOSGrpSubmitJobsLimit and the like, which end with a job of the user. Slurm prints the name of
+# the limit above a message that is the same for limits of size and time, which do not end.
+SUBMIT_LIMIT = re.compile(r"(Max|Grp)SubmitJob", re.IGNORECASE)
 
 
-class _NoAnswer(Exception):
-    """The controller did not answer."""
+class _NotYet(Exception):
+    """Slurm did not accept a job and may accept it later. Arguments: the reason, and Slurm's own message."""
 
 
 def use_waiting_sbatch(folder: Path) -> None:
@@ -42,6 +55,7 @@ def use_waiting_sbatch(folder: Path) -> None:
     os.environ["PATH"] = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
     read, write = os.pipe()
     os.environ[MESSAGES] = f"/proc/{os.getpid()}/fd/{write}"
+    os.environ[SUBMITTED] = f"/proc/{os.getpid()}/fd/{os.memfd_create('submitted')}"
     threading.Thread(target=_print_lines, args=[read], daemon=True).start()
 
 
@@ -52,10 +66,12 @@ def _print_lines(descriptor: int) -> None:
 
 
 def submit(arguments: Sequence[str], *, wrapper: Path) -> int:
-    """Run Slurm's sbatch until the controller answers, print its output, and return its exit status.
+    """Run Slurm's sbatch until it accepts or refuses a job, print its output, and return its exit status.
 
-    A request without an answer may have been accepted. Before it is repeated, the job is looked up in the queue by its
-    name and comment: the executor gives each run a name of its own, and each job of a run a comment of its own.
+    A request without an answer may have been accepted. Before it is repeated, the job is looked up in Slurm's list by
+    its name, which the executor gives to all jobs of a run, and by its comment. Other groups of jobs of the same rules,
+    and earlier attempts, have the same comment. So a run submits one job after the other and keeps their numbers: one
+    that it does not have is the number of the lost answer.
 
     Args:
         arguments: of sbatch.
@@ -68,57 +84,88 @@ def submit(arguments: Sequence[str], *, wrapper: Path) -> int:
     if sbatch is None:
         print("sbatch is not on the PATH", file=sys.stderr)
         return 127
-    script = sys.stdin.read()
-
-    def attempt(number: int) -> subprocess.CompletedProcess[str]:
-        if number > 1 and (job := _job_in_queue(arguments)):
-            return subprocess.CompletedProcess(sbatch, 0, f"{job}\n", "")
-        done = subprocess.run([sbatch, *arguments], input=script, capture_output=True, text=True, check=False)  # noqa: S603
-        if done.returncode and NO_ANSWER.search(done.stderr):
-            raise _NoAnswer(done.stderr.strip())
-        return done
-
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(_NoAnswer),
-        wait=tenacity.wait_exponential(max=60),
-        stop=tenacity.stop_after_delay(MAX_SECONDS),
-        before_sleep=_announce,
-        reraise=True,
-    )
-    try:
-        for trial in retrying:
-            with trial:
-                done = attempt(trial.retry_state.attempt_number)
-    except _NoAnswer as error:
-        print(error, file=sys.stderr)
-        return 1
+    with _submitted_jobs() as submitted:
+        try:
+            done = _wait_for_answer([sbatch, *arguments], sys.stdin.read(), known=submitted.read().split())
+        except _NotYet as error:
+            print(error.args[1], file=sys.stderr)
+            return 1
+        if done.returncode == 0 and (number := re.search(r"\d+", done.stdout)):
+            submitted.write(f"{number[0]}\n")
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     return done.returncode
 
 
-def _job_in_queue(arguments: Sequence[str]) -> str | None:
-    """Return the number of the queued or running job with the name and comment in sbatch's arguments, if there is one.
+@contextmanager
+def _submitted_jobs() -> Iterator[IO[str]]:
+    """Open the list of the jobs that this run has submitted, at its beginning; the run's other submissions wait."""
+    path = os.environ.get(SUBMITTED)
+    with open(path, "a+", encoding="utf-8") if path else tempfile.TemporaryFile("a+") as submitted:
+        fcntl.flock(submitted, fcntl.LOCK_EX)
+        submitted.seek(0)
+        yield submitted
 
-    Raises _NoAnswer if squeue does not answer.
+
+def _wait_for_answer(command: list[str], script: str, known: Collection[str]) -> subprocess.CompletedProcess[str]:
+    """Return sbatch's answer. Raises _NotYet if there is none for MAX_SECONDS."""
+
+    def attempt(number: int) -> subprocess.CompletedProcess[str]:
+        if number > 1 and (job := _find_job(command, known)):
+            return subprocess.CompletedProcess(command, 0, f"{job}\n", "")
+        done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)  # noqa: S603
+        said = " ".join(done.stderr.split())
+        if done.returncode and NO_ANSWER.search(said):
+            raise _NotYet("Slurm's controller does not answer", said)
+        # An account whose limit is 0 waits for nothing.
+        if done.returncode and SUBMIT_LIMIT.search(said) and _has_jobs():
+            raise _NotYet("no more jobs may be in the queue", said)
+        return done
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(_NotYet),
+        wait=tenacity.wait_exponential(max=MAX_PAUSE),
+        stop=tenacity.stop_after_delay(MAX_SECONDS),
+        before_sleep=_announce,
+        reraise=True,
+    )
+    for trial in retrying:
+        with trial:
+            done = attempt(trial.retry_state.attempt_number)
+    return done
+
+
+def _has_jobs() -> bool:
+    """Return whether this user has jobs in the queue, or squeue does not answer."""
+    return output_of("squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i") != ""
+
+
+def _find_job(command: Sequence[str], known: Collection[str]) -> str | None:
+    """Return the number of a job that is not `known`, with the name and comment in sbatch's arguments, if there is one.
+
+    Slurm lists a finished job for some more minutes (MinJobAge). A canceled one counts as not submitted. Raises _NotYet
+    if squeue does not answer.
     """
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--job-name", default="")
     parser.add_argument("--comment", default="")
-    given, _ = parser.parse_known_args(arguments)
+    given, _ = parser.parse_known_args(command)
     if not given.job_name:
         return None
-    listed = output_of("squeue", "--noheader", f"--name={given.job_name}", "--format=%i %k")
+    listed = output_of("squeue", "--noheader", "--states=all", f"--name={given.job_name}", "--format=%i %T %k")
     if listed is None:
-        raise _NoAnswer("squeue: no answer of the controller")
-    numbers = (line.strip().partition(" ") for line in listed.splitlines())
-    # A job on nodes of several kinds is listed as 123+0, 123+1.
-    return next((number.partition("+")[0] for number, _, comment in numbers if comment == given.comment), None)
+        raise _NotYet("Slurm's controller does not answer", "squeue fails")
+    for line in listed.splitlines():
+        number, state, comment = [*line.strip().split(" ", 2), "", ""][:3]
+        number = number.partition("+")[0]  # a job on nodes of several kinds is listed as 123+0, 123+1
+        if comment == given.comment and state != "CANCELLED" and number not in known:
+            return number
+    return None
 
 
 def _announce(state: tenacity.RetryCallState) -> None:
     """Print once, in snakemake's output, that the submission waits."""
-    error = state.outcome.exception() if state.outcome else None
-    if state.attempt_number == 1:
+    if state.attempt_number == 1 and state.outcome and (error := state.outcome.exception()):
         with suppress(OSError, KeyError), open(os.environ[MESSAGES], "a", encoding="utf-8") as messages:
-            print(f"Slurm's controller does not answer, a submission waits for it: {error}", file=messages)
+            reason, said = error.args
+            print(f"{reason}, a submission waits: {said}", file=messages)

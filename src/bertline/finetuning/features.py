@@ -20,6 +20,7 @@ from bertline.finetuning.examples import read_texts
 from bertline.finetuning.feature_files import OUTPUTS, Pooling, open_feature_file
 from bertline.finetuning.prediction import check_ids
 from bertline.finetuning.prediction_files import check_output
+from bertline.finetuning.prediction_options import check_inputs_of_features
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.tables import read_lines
 from bertline.finetuning.text_task import sequences_of_texts
@@ -66,6 +67,7 @@ def extract_features(
     if output.suffix not in OUTPUTS:
         raise BertlineError(f"{output}: given '{output.suffix}', allowed are {', '.join(OUTPUTS)}")
     check_output(output, inputs)
+    check_inputs_of_features(inputs)
     device = device or torch.device("cpu")
     prepare_precision(precision, device)
     encoder, tokenizer = load_encoder_of(model, max_sequence_length, device)

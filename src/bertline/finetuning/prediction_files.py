@@ -16,18 +16,19 @@ from bertline.files import Json, write_atomically
 from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
 from bertline.finetuning.examples import columns_of, read_texts
 from bertline.finetuning.prediction import FinetunedModel, answer, classify, tag
+from bertline.finetuning.prediction_options import (
+    QUESTION_COLUMNS,
+    check_answer_options,
+    check_columns,
+    check_format,
+    check_inputs,
+)
 from bertline.finetuning.squad_answers import n_best
 from bertline.finetuning.squad_windows import Question, SquadFile, read_squad
 from bertline.finetuning.submissions import submission_cells
 from bertline.finetuning.tag_task import read_conll
 
 CHUNK = 4096  # inputs of a chunk are sorted by length, against padding
-QUESTION_COLUMNS = ("id", "question", "context")
-OUTPUTS = {
-    "sequence": (".jsonl", ".tsv"),
-    "tokens": (".jsonl", ".conll"),
-    "answer": (".jsonl", ".tsv", ".json"),
-}
 
 
 def predict_files(
@@ -54,17 +55,13 @@ def predict_files(
     not support.
     """
     check_output(output, inputs)
-    allowed = OUTPUTS[model.head]
-    if output.suffix not in allowed:
-        raise BertlineError(f"{output}: given '{output.suffix}', allowed for this model are {', '.join(allowed)}")
-    check_answer_options(model, count if count > 1 else None, null_threshold)
-    if count > 1 and output.suffix != ".jsonl":
-        raise BertlineError(f"n_best: given {count}, but {output} has one answer per question; write a .jsonl")
+    check_answer_options(model.head, count if count > 1 else None, null_threshold)
+    check_format(model.head, output, count)
     if model.head == "sequence":
         check_number_of_texts(model, len(columns or model.columns))
-    elif columns and len(columns) != (wanted := 3 if model.head == "answer" else 1):
-        names = "id, question and context" if wanted == 3 else "the text"
-        raise BertlineError(f"columns: given {', '.join(columns)}; this model needs {wanted}, of {names}")
+    else:
+        check_columns(model.head, columns, model.columns)
+    check_inputs(model.head, inputs)
     records: Iterator[Json] = (record for path in inputs for record in read_inputs(model, path, columns))
     if model.head == "answer" and output.suffix != ".jsonl":  # whose readers find an answer by its id
         records = _with_unique_ids(model, inputs, columns)
@@ -101,13 +98,6 @@ def check_number_of_texts(model: FinetunedModel, number: int) -> None:
     if model.task and number != len(model.columns):
         wanted = "pairs: two columns, or --text and --text-pair" if len(model.columns) > 1 else "single texts"
         raise BertlineError(f"the model was trained on {wanted}; given {'two texts' if number > 1 else 'one text'}")
-
-
-def check_answer_options(model: FinetunedModel, count: int | None, null_threshold: float | None) -> None:
-    """Raise BertlineError for options that were given, and are not None, if the model answers no questions."""
-    for name, given in (("n_best", count), ("null_threshold", null_threshold)):
-        if given is not None and model.head != "answer":
-            raise BertlineError(f"{name}: given {given}, but the model answers no questions; leave it out")
 
 
 def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> Iterator[Json]:

@@ -63,7 +63,10 @@ def resolve_corpus(
             'give a line with a visible mark, or "\\n" for empty lines'
         )
     _leave_out_spelling(semantic)
+    before = len(problems)
     text = _text_of(config, name, semantic, problems, downloads)
+    if len(problems) == before:  # all files are known
+        _check_columns(corpus, semantic, name, [file for part in text.get("parts", {}).values() for file in part])
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
         semantic["punkt"] = sorted(digests(folder).values())
@@ -179,8 +182,13 @@ def _check_sentences(corpus: Json, name: str) -> None:
 
 
 def _check_stop_words(corpus: Json, semantic: Json, name: str) -> None:
-    """Raise BertlineError for stop words that are no words, or in English for text known to be in another language."""
+    """Raise BertlineError for unused stop words, ones that are no words, and English ones for another language."""
     if "stop_words" in semantic:
+        if "gopher_quality" not in corpus["cleaning"]:
+            raise BertlineError(
+                f"configuration: corpora.{name}.stop_words: given, but only gopher_quality uses them, which is "
+                "not in cleaning; leave them out, or add it there"
+            )
         try:
             comparable_stop_words(tuple(corpus["stop_words"]))
         except BertlineError as error:
@@ -191,6 +199,20 @@ def _check_stop_words(corpus: Json, semantic: Json, name: str) -> None:
         raise BertlineError(
             f"configuration: corpora.{name}.cleaning: gopher_quality looks for English stop words, but the language is "
             f"{', '.join(sorted(languages))}; set stop_words to common words of that language, or to []"
+        )
+
+
+def _check_columns(corpus: Json, semantic: Json, name: str, files: list[str]) -> None:
+    """Raise BertlineError for a column if none of the files is a table; members of archives are not."""
+    given = [key for key in ("text", "id", "title", "url") if key in semantic]
+    if not given or not files:
+        return
+    from bertline.corpus.tables import is_table  # imports pyarrow
+
+    if not any(is_table(Path(file)) for file in files):
+        raise BertlineError(
+            f"configuration: corpora.{name}.{given[0]}: given '{corpus[given[0]]}', but none of the files is a table "
+            "with columns; leave it out"
         )
 
 

@@ -20,10 +20,11 @@ from bertline.corpus.sources import listing_of, slices_of
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.files import Json, one_line_damage, read_object, write_json
 from bertline.fingerprint import fingerprint
-from bertline.planning.entries import CorpusEntry, DatasetEntry, PhaseRecipe
+from bertline.planning.entries import CorpusEntry, PhaseRecipe
 from bertline.planning.models import shape_of
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
+from bertline.planning.remaining import DatasetLeft, datasets_left
 from bertline.results import paths
 from bertline.results.journal import read_journal
 from bertline.settings.site import Site
@@ -48,18 +49,16 @@ class Estimate:
 
 
 def estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
-    """Return one entry for every dataset and phase of the plan that is not finished, and for the datasets' corpora.
+    """Return one entry for every dataset and phase of which something is to be made, and for the datasets' corpora.
 
     Args:
         site: gives the number of processes per node, and the speed of a GPU. Without it a node has as many processes as
             in the records.
     """
-    folders = {key: Path(plan.dataset_folder(key)) for key in plan.built_datasets}
-    missing = {key: folder for key, folder in folders.items() if not paths.is_finished(folder, paths.DATASET_OUTPUTS)}
-    read = {corpus for key in missing for corpus in plan.datasets[key]["corpora"]}
+    datasets = datasets_left(plan)
+    read = {corpus for key, left in datasets.items() if left.reads_corpora for corpus in plan.datasets[key]["corpora"]}
     found = [_corpus(key, corpus) for key, corpus in plan.corpora.items() if key in read]
-    for key, folder in missing.items():
-        found.append(_dataset(key, plan.datasets[key], folder, plan.config["sequence_lengths"]))
+    found += [_dataset(plan, key, left) for key, left in datasets.items()]
     for key, phase in plan.phases.items():
         folder = Path(paths.PHASE.format(phase=key))
         if not paths.is_finished(folder, paths.PHASE_OUTPUTS):
@@ -87,21 +86,16 @@ def _corpus(key: str, corpus: CorpusEntry) -> Estimate:
     return Estimate(what, sum(jobs.values()), core_hours=hours, basis=basis)
 
 
-def _dataset(key: str, dataset: DatasetEntry, folder: Path, lengths: list[int]) -> Estimate:
-    unencoded = [
-        shard
-        for shard in dataset["shards"]
-        if not all((folder / paths.SAMPLES.format(length=length, shard=shard)).exists() for length in lengths)
-    ]
-    unwritten = [shard for shard in unencoded if not (folder / paths.SHARD.format(shard=shard)).exists()]
-    jobs = {"write_shard": len(unwritten), "encode_shard": len(unencoded)}
+def _dataset(plan: Plan, key: str, left: DatasetLeft) -> Estimate:
+    jobs = {"write_shard": len(left.write), "encode_shard": len(left.encode)}
     hours, basis = _core_hours(key, jobs)
-    samples = [path.stat().st_size for path in folder.glob(paths.SAMPLES.format(length="*", shard="?????"))]
+    pattern, lengths = paths.SAMPLES.format(length="*", shard="?????"), plan.config["sequence_lengths"]
+    samples = [path.stat().st_size for path in Path(plan.dataset_folder(key)).glob(pattern)]
     return Estimate(
-        f"dataset {dataset['name']}, its shards",
+        f"dataset {plan.datasets[key]['name']}, its shards",
         sum(jobs.values()),
         core_hours=hours,
-        size=len(unencoded) * len(lengths) * statistics.median(samples) if samples else None,
+        size=len(left.encode) * len(lengths) * statistics.median(samples) if samples else None,
         basis=basis,
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from bertline.planning.entries import last_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import model_folder
-from bertline.planning.targets import choices, dataset_cards, deleted_models, of_runs, scores
+from bertline.planning.targets import choices, dataset_cards, deleted_models, of_runs, samples, scores
 from bertline.results import paths
 
 
@@ -35,9 +35,21 @@ def models_to_make_again(plan: Plan) -> list[str]:
     return [*deleted_models(plan), *(model_folder(entry["model"]) for entry in absent)]
 
 
+def training_shards(plan: Plan, dataset: str) -> list[str]:
+    """List the shards on which a dataset's vocabulary is trained."""
+    shards = plan.datasets[dataset]["shards"]
+    return [paths.DATASET_SHARD.format(dataset=dataset, shard=shard) for shard in shards if shard != paths.HELD_OUT]
+
+
 def card_of_phase(plan: Plan, phase: str) -> str:
     """Return the dataset.json of a phase's samples."""
     return plan.dataset_file(plan.phases[phase]["dataset"], paths.CARD)
+
+
+def samples_of_phase(plan: Plan, phase: str) -> list[str]:
+    """List the files of a phase's samples, of its sequence length, if the graph makes them."""
+    key, length = plan.phases[phase]["dataset"], plan.phases[phase]["settings"]["sequence_length"]
+    return samples(plan, [key], lengths=[length]) if key in plan.built_datasets else []
 
 
 def tokenizer_of(plan: Plan, key: str) -> str:
@@ -106,14 +118,24 @@ def model_of_prediction(plan: Plan, output: str) -> list[str]:
     return [model_folder(model)] if made else []
 
 
-def card_of_run(plan: Plan, run: str) -> str:
-    """Return the dataset.json of a run that pretrains."""
-    return card_of_phase(plan, last_phase(plan.runs[run]))
+def card_of_run(plan: Plan, run: str) -> list[str]:
+    """Return the dataset.json of a run that pretrains, see `cards_of_report`."""
+    card = card_of_phase(plan, last_phase(plan.runs[run]))
+    return [card] if card in cards_of_report(plan) else []
 
 
-def cards_of_report(plan: Plan, report: str) -> list[str]:
-    """List the dataset.json of every dataset."""
-    return dataset_cards(plan)
+def cards_of_report(plan: Plan) -> list[str]:
+    """List the dataset.json of every dataset that the graph makes, without those deleted after all phases on them.
+
+    A phase has a copy of it.
+    """
+    ended = {entry["dataset"] for entry in plan.phases.values()} - {
+        entry["dataset"]
+        for key, entry in plan.phases.items()
+        if not paths.is_finished(paths.PHASE.format(phase=key), (*paths.PHASE_OUTPUTS, paths.CARD))
+    }
+    deleted = {plan.dataset_file(dataset, paths.CARD) for dataset in ended}
+    return [card for card in dataset_cards(plan) if card not in deleted or Path(card).exists()]
 
 
 def journals_of_run(plan: Plan, run: str) -> list[str]:

@@ -86,13 +86,14 @@ def _record(run: RunEntry) -> str:
 
 def _names_of_pretraining(plan: Plan, run: RunEntry) -> Iterator[tuple[str, Name]]:
     key = plan.phases[last_phase(run)]["dataset"]
-    yield "dataset", Name([plan.dataset_file(key, paths.CARD)], plan.dataset_folder(key))
+    encoded = targets.samples(plan, [key]) if key in plan.built_datasets else []
+    yield "dataset", Name([*encoded, plan.dataset_file(key, paths.CARD)], plan.dataset_folder(key))
     if key in plan.built_datasets:
         shards = plan.datasets[key]["shards"]
         yield "dataset/shards", Name([paths.DATASET_SHARD.format(dataset=key, shard=shard) for shard in shards])
         for length in plan.config["sequence_lengths"]:
             ends = f"/seq{length}/"
-            yield f"dataset/seq{length}", Name([file for file in targets.samples(plan, [key]) if ends in file])
+            yield f"dataset/seq{length}", Name([file for file in encoded if ends in file])
         yield "dataset/nvidia", Name(targets.samples(plan, [key], paths.NVIDIA_SAMPLES))
         yield "dataset/gpauloski", Name(targets.samples(plan, [key], paths.GPAULOSKI_SAMPLES))
         for corpus in plan.datasets[key]["corpora"]:

@@ -67,6 +67,8 @@ def add_phase(
         "initial_weights": without_directory(initial) if initial else None,
         "versions": stage_versions("pretraining"),
     }
+    if _continues_loss_scale(plan, recipe):  # the other phases' results did not change
+        identifying["versions"]["loss_scale"] = 1
     recipe["fingerprint"] = key = fingerprint(identifying)
     plan.phases[key] = recipe
     return key
@@ -83,6 +85,14 @@ def phases_with_same_samples(plan: Plan, phase: PhaseRecipe) -> list[str]:
             found.append(str(initial["phase"]))
         initial = earlier["initial_weights"]
     return found
+
+
+def _continues_loss_scale(plan: Plan, phase: PhaseRecipe) -> bool:
+    """Return whether a phase begins with the loss scale of the phase before, which earlier versions did not do."""
+    initial = phase["initial_weights"]
+    if phase["settings"]["carry_over"] != "everything" or not initial or "phase" not in initial:
+        return False
+    return all(one["settings"]["precision"] == "fp16" for one in (phase, plan.phases[initial["phase"]]))
 
 
 def _place_in_data(plan: Plan, where: str, phase: PhaseRecipe) -> None:
@@ -131,13 +141,26 @@ def _check_initial(plan: Plan, where: str, model: Json, settings: Json, initial:
             check_shape(network, model, where_of_weights)
         return
     earlier = plan.phases[initial["phase"]]
-    theirs, ours = earlier["settings"]["optimizer"], settings["optimizer"]
-    if settings["carry_over"] != "weights" and theirs != ours:
+    if settings["carry_over"] != "weights":
+        _check_moments(where, earlier["settings"], settings)
+    check_shape(earlier["model"], model, where_of_weights)
+
+
+def _check_moments(where: str, before: Json, settings: Json) -> None:
+    """Raise BertlineError for moments of the phase before that this phase's optimizer cannot use."""
+    theirs, ours = before["optimizer"], settings["optimizer"]
+    if theirs != ours:
         raise BertlineError(
             f"{where}.carry_over: given {settings['carry_over']}, but the optimizer is {ours}, and that of the phase "
             f"before, {theirs}, has other moments; set carry_over: weights"
         )
-    check_shape(earlier["model"], model, where_of_weights)
+    their_side, side = (one.get(ours, {}).get("largest_side", 0) for one in (before, settings))
+    # A smaller one only leaves out factors of Shampoo, but bases that SOAP's moments are in.
+    if side > their_side or (ours == "soap" and side != their_side):
+        raise BertlineError(
+            f"{where}.{ours}.largest_side: given {side}, but {their_side} in the phase before, whose moments are taken "
+            f"over; set {their_side}, or carry_over: weights"
+        )
 
 
 def _check_phase(plan: Plan, where: str, model: Json, settings: Json, chosen: Json, dataset: DatasetEntry) -> None:

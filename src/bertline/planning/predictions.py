@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
+from bertline.finetuning.prediction_options import (
+    check_answer_options,
+    check_columns,
+    check_format,
+    check_inputs,
+    check_inputs_of_features,
+)
 from bertline.fingerprint import fingerprint, stage_versions
-from bertline.planning.corpora import digests, expand
+from bertline.modeling.huggingface_config import head_of, read_configuration
+from bertline.planning.corpora import digests, digests_of_one, expand
 from bertline.planning.entries import FinetuningRecipe, PredictionRecipe, last_phase
 from bertline.planning.external_weights import external_weights
 from bertline.planning.finetunings import key_of_task
 from bertline.planning.models import check_layers, check_length, read_network
-from bertline.planning.patterns import normal_path
+from bertline.planning.patterns import normal_path, run_of_link
 from bertline.planning.plan import Plan
 from bertline.results import paths
 from bertline.settings.configuration import defaults_of
-from bertline.tasks.registry import description_of
+from bertline.tasks.registry import RANKING, description_of, texts_of_task
+from bertline.tasks.task import Head
 
 # Default files by key of the configuration, which is also the key of the plan's entries.
 DEFAULT_OUTPUTS = {"predict": paths.PREDICTION, "features": paths.FEATURES}
@@ -30,8 +40,10 @@ FOLDERS = ("results", "resources", "logs", "benchmarks")
 def add_predictions(plan: Plan) -> None:
     """Add the configuration's predictions and features to the plan; one whose inputs are absent gets a warning.
 
-    Raises BertlineError for an unknown model, and for an output that is another result.
+    Raises BertlineError for an unknown model, for what the model cannot do, and for an output that is another result
+    or an input.
     """
+    keys: dict[str, str] = {}
     for kind, default in DEFAULT_OUTPUTS.items():
         for name, given in plan.config[kind].items():
             key, problems = f"{kind}.{name}", list[str]()
@@ -40,15 +52,13 @@ def add_predictions(plan: Plan) -> None:
             _check_output(plan, f"{key}.output", Path(output), Path(default).parent)
             model = _model(plan, f"{key}.model", given["model"], problems)
             if ranked:
-                files = [file for part in ranked for file in expand(problems, f"{key}.{part}", [given[part]])]
+                files = [Path(file) for part, file in ranked.items() if digests_of_one(problems, f"{key}.{part}", file)]
             else:
                 files = expand(problems, f"{key}.inputs", given["inputs"])
-            if output in map(normal_path, map(str, files)):
-                raise BertlineError(f"configuration: {key}.output: {output} is also an input; choose another file")
             if kind == "features":
-                _check_network(plan, key, given, model)
+                _check_features(plan, key, given, model, files)
             else:
-                _check_answer_options(plan, key, given, model)
+                _check_task(plan, key, given, model, files, Path(output))
             _check_columns(kind, key, given, files)
             options = {
                 part: value for part, value in given.items() if part not in ("model", "inputs", "output", *RANKED)
@@ -73,8 +83,9 @@ def add_predictions(plan: Plan) -> None:
             }
             if ranked:
                 recipe["ranked"] = ranked
-            plan.predictions[output] = recipe
+            plan.predictions[output], keys[output] = recipe, key
             plan.warnings += problems
+    _check_no_output_is_an_input(plan, keys)
 
 
 def _check_output(plan: Plan, key: str, output: Path, folder: Path) -> None:
@@ -85,12 +96,54 @@ def _check_output(plan: Plan, key: str, output: Path, folder: Path) -> None:
         )
 
 
+def _check_no_output_is_an_input(plan: Plan, keys: dict[str, str]) -> None:
+    """Raise BertlineError for an output that the configuration also reads: it would be replaced, or not be made.
+
+    keys: of the configuration, by output.
+    """
+    inputs = {normal_path(file): key for key, file in _input_files(plan, keys)}
+    glue = plan.config.get("evaluation", {}).get("glue")
+    for output, key in keys.items():
+        if isinstance(glue, str) and Path(output).is_relative_to(normal_path(glue)):
+            inputs[output] = "evaluation.glue"
+        if output in inputs:
+            raise BertlineError(
+                f"configuration: {key}.output: {output} is also an input, of {inputs[output]}; choose another file"
+            )
+
+
+def _input_files(plan: Plan, keys: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the files of corpora, datasets, evaluation sets and predictions, each after a key of the configuration."""
+    for section in ("corpora", "datasets", "evaluation"):
+        yield from _words(section, plan.config.get(section, {}))
+    for corpus in plan.corpora.values():
+        key = f"corpora.{corpus['name']}.paths"
+        yield from ((key, file) for files in corpus.get("parts", {}).values() for file in files)
+        yield from ((key, part["file"]) for part in corpus.get("listing", {}).get("parts", {}).values())
+    for output, recipe in plan.predictions.items():
+        yield from ((keys[output], file) for file in recipe["inputs"])
+
+
+def _words(key: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield each text in a part of the configuration after its key. No output is equal to one that is no path."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            yield from _words(f"{key}.{name}", part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _words(key, part)
+
+
 def _model(plan: Plan, key: str, given: str | Json, problems: list[str]) -> Json:
     """Return what a model's name refers to: a phase, a choice, a fine-tuning, or external weights."""
     runs = Path(paths.RUN).parent
-    if not isinstance(given, str) or not Path(given).is_relative_to(runs):
+    folder = Path(normal_path(given)) if isinstance(given, str) else Path()
+    # The links of a run that is not in the configuration are folders as any other.
+    is_other = folder.is_relative_to(runs) and run_of_link(plan.config, str(folder)) is None and folder.exists()
+    if is_other or not folder.is_relative_to(runs):
         return external_weights(plan, key, given, problems)
-    folder = Path(given)
     models: dict[str, Json] = {}
     for run, entry in plan.runs.items():
         if key.startswith("features.") and entry["phases"]:
@@ -144,20 +197,43 @@ def _finetuning_of(plan: Plan, model: Json) -> FinetuningRecipe | None:
     return plan.finetunings[key] if key else None
 
 
-def _check_answer_options(plan: Plan, key: str, given: Json, model: Json) -> None:
-    """Raise BertlineError for options of answers if the model is of a task that has none."""
+def _check_task(plan: Plan, key: str, given: Json, model: Json, files: list[Path], output: Path) -> None:
+    """Raise BertlineError for inputs, an output or options that the model of a prediction does not support."""
     finetuning = _finetuning_of(plan, model)
-    if finetuning is None or description_of(finetuning["task"], finetuning.get("table")).head == "answer":
+    head = _head_of(finetuning, model)
+    if "candidates" in given and head not in ("sequence", None):
+        raise BertlineError(f"configuration: {key}.model: it does not rank passages; name a model of a ranking")
+    if "candidates" in given or head is None:
         return
-    for name, default in (("n_best", 1), ("null_threshold", None)):
-        if given.get(name, default) != default:
-            raise BertlineError(
-                f"configuration: {key}.{name}: given {given[name]}, but the model answers no questions; leave it out"
-            )
+    if finetuning and finetuning["task"].startswith(RANKING):
+        raise BertlineError(
+            f"configuration: {key}.inputs: given, but the model ranks passages for queries; give collection, queries "
+            "and candidates instead"
+        )
+    try:
+        check_answer_options(head, given["n_best"] if given["n_best"] > 1 else None, given["null_threshold"])
+        check_format(head, output, given["n_best"])
+        check_inputs(head, files)
+        if finetuning:
+            check_columns(head, given["columns"], texts_of_task(finetuning["task"], finetuning.get("table")))
+    except BertlineError as error:
+        raise BertlineError(f"configuration: {key}.{error}") from None
 
 
-def _check_network(plan: Plan, key: str, features: Json, model: Json) -> None:
-    """Raise BertlineError for layers or lengths that the network of some features does not have."""
+def _head_of(finetuning: FinetuningRecipe | None, model: Json) -> Head | None:
+    """Return the head of a model; None if it is not here yet, or has none."""
+    if finetuning is not None:
+        return description_of(finetuning["task"], finetuning.get("table")).head
+    config = Path(model["directory"], paths.CONFIG)
+    return head_of(read_configuration(config), config) if config.is_file() else None
+
+
+def _check_features(plan: Plan, key: str, features: Json, model: Json, files: list[Path]) -> None:
+    """Raise BertlineError for inputs that have no texts, and for what the network of some features does not have."""
+    try:
+        check_inputs_of_features(files)
+    except BertlineError as error:
+        raise BertlineError(f"configuration: {key}.{error}") from None
     if "phase" in model:
         network: Json | None = plan.phases[model["phase"]]["model"]
     else:

@@ -9,6 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from bertline.planning.plan import Plan
+from bertline.planning.remaining import DatasetLeft, datasets_left
+from bertline.planning.targets import samples
 from bertline.results import paths
 from bertline.results.journal import JournalPoint, read_last_points
 from bertline.training.lock import owner_of
@@ -23,11 +25,13 @@ def overview(plan: Plan) -> list[list[str]]:
     Finished trainings are included, so that the overview shows before a run which models a changed setting keeps and
     which new ones it requires.
     """
-    rows = []
+    rows, left = [], datasets_left(plan)
     for name, run in plan.runs.items():
         if run["dataset"] is not None:
-            dataset = Path(plan.dataset_folder(run["dataset"]))
-            rows.append([name, "dataset", str(dataset), _dataset_state(plan, run["dataset"], dataset)])
+            dataset = run["dataset"]
+            rows.append(
+                [name, "dataset", plan.dataset_folder(dataset), _dataset_state(plan, dataset, left.get(dataset))]
+            )
         for phase, key in run["phases"].items():
             folder = Path(paths.PHASE.format(phase=key))
             rows.append([name, phase, str(folder), _phase_state(folder, plan.phases[key]["settings"]["steps"])])
@@ -40,15 +44,14 @@ def overview(plan: Plan) -> list[list[str]]:
     return rows
 
 
-def _dataset_state(plan: Plan, key: str, folder: Path) -> str:
-    if paths.is_finished(folder, paths.DATASET_OUTPUTS):
-        return "finished"
-    shards = plan.datasets[key].get("shards", [])
-    lengths = plan.config["sequence_lengths"]
-    encoded = sum(
-        (folder / paths.SAMPLES.format(length=length, shard=shard)).exists() for shard in shards for length in lengths
-    )
-    return f"{encoded} of {len(shards) * len(lengths)} files encoded" if encoded else "to be made"
+def _dataset_state(plan: Plan, key: str, left: DatasetLeft | None) -> str:
+    if left is None or not (left.card or left.encode):
+        if paths.is_finished(plan.dataset_folder(key), paths.DATASET_OUTPUTS):
+            return "finished"
+        return "deleted, only its tokenizer is needed" if left and left.write else "deleted, not needed"
+    files = samples(plan, [key])
+    encoded = sum(Path(file).exists() for file in files)
+    return f"{encoded} of {len(files)} files encoded" if encoded else "to be made"
 
 
 def _phase_state(folder: Path, steps: int) -> str:

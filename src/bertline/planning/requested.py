@@ -39,6 +39,8 @@ def files_of_names(plan: Plan, given: Iterable[str], rules: Collection[str], mak
         path = os.path.relpath(name) if os.path.isabs(name) else os.path.normpath(name)
         path = named.get(path, path)
         if path in names:
+            if given_files := [file for file in names[path].files if Path(file).exists() and not makes(file)]:
+                raise BertlineError(f"{name}: {given_files[0]} is finished, and no rule makes it; leave the name out")
             return [*names[path].files, *_deleted_models(plan, names[path].files)]
         if (step := STEP.fullmatch(path)) and (phase := Path(links.get(step[1], step[1])).name) in plan.phases:
             return [_checkpoint(plan, step[1], phase, int(step[2]))]

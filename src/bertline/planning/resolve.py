@@ -11,7 +11,7 @@ from bertline.console import BertlineError
 from bertline.corpus.sampling import groups_of
 from bertline.files import CHECKOUT, SCHEMA, Json, one_line_damage, read_object
 from bertline.fingerprint import fingerprint, stage_versions
-from bertline.planning.corpora import digests, expand, resolve_corpus
+from bertline.planning.corpora import digests_of_one, resolve_corpus
 from bertline.planning.entries import RunEntry
 from bertline.planning.evaluation_sets import evaluation_sets
 from bertline.planning.external_weights import external_tokenizer, external_weights, without_directory
@@ -21,6 +21,7 @@ from bertline.planning.patterns import normal_path, run_of_link
 from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import add_predictions
+from bertline.planning.remaining import finetunings_left
 from bertline.planning.shard_count import number_of_shards
 from bertline.results import paths
 from bertline.settings.configuration import check_allowed, definition, load, strip_defaults
@@ -73,6 +74,7 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
         plan.problems += plan.warnings
         plan.warnings = []
     add_predictions(plan)
+    plan.problems += _lost_checkpoints(plan)
     return plan
 
 
@@ -120,8 +122,8 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
                     f"configuration: datasets.{name}.tokenizer.{setting}: given "
                     f"{semantic['tokenizer'][setting]}, but a tokenizer.json contains this setting; leave it out"
                 )
-        vocabulary = expand(plan.problems, f"datasets.{name}.tokenizer.file", [dataset["tokenizer"]["file"]])
-        semantic["tokenizer"]["file"] = list(digests(vocabulary).values())
+        key = f"datasets.{name}.tokenizer.file"
+        semantic["tokenizer"]["file"] = digests_of_one(plan.problems, key, dataset["tokenizer"]["file"])
     stages = ["shards", "tokenizer", "samples"]
     if "duplicates" in semantic:
         stages.append("signatures")
@@ -200,8 +202,8 @@ def _add_run_of_another(plan: Plan, name: str, run: Json) -> None:
         phase = list(trained[other]["phases"])[-1]
     check_allowed(key, phase, trained[other]["phases"], f"the phases of {other}")
     fingerprint_of_phase = trained[other]["phases"][phase]
-    if step and (problem := plan.keep_checkpoint(fingerprint_of_phase, int(step), key)):
-        plan.problems.append(problem)
+    if step:
+        plan.keep_checkpoint(fingerprint_of_phase, int(step), key)
     entry = plan.phases[fingerprint_of_phase]
     dataset = trained[other]["dataset"]
     start = Start(
@@ -211,6 +213,23 @@ def _add_run_of_another(plan: Plan, name: str, run: Json) -> None:
         network=entry["model"],
     )
     _add_entry(plan, name, run, dataset, {}, start)
+
+
+def _lost_checkpoints(plan: Plan) -> list[str]:
+    """Return a message for each run with a fine-tuning to make from a checkpoint that its phase no longer has."""
+    starts = [
+        (name, key, initial)
+        for name, run in plan.runs.items()
+        for key in run["finetunings"].values()
+        if "step" in (initial := plan.finetunings[key]["initial_weights"] or {})
+    ]
+    left = finetunings_left(plan) if starts else set()
+    problems = {
+        name: plan.keep_checkpoint(initial["phase"], initial["step"], f"configuration: runs.{name}.pretrained")
+        for name, key, initial in starts
+        if key in left
+    }
+    return [problem for problem in problems.values() if problem]
 
 
 def _place_in_another_run(config: Json, run: Json) -> re.Match[str] | None:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from bertline.console import BertlineError
 from bertline.files import Json, one_line_damage, read_object
+from bertline.limits import available_memory
 from bertline.planning.plan import Plan
 from bertline.planning.requested import nearest
 from bertline.results import paths
@@ -92,7 +91,7 @@ def by_micro_batch(recipe: Json, tried: Sequence[int], *, processes: int, trial:
     memory: list[tuple[int, int]] = []
     for size in tried:
         row: Json = {"micro_batch_size": size, "processes": processes}
-        if _extrapolated(memory, size) * processes > psutil.virtual_memory().available:
+        if _extrapolated(memory, size) * processes > available_memory():
             yield row | {"fits": False}
             return
         sequences = _sequences(recipe, processes * size)

@@ -7,17 +7,23 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.planning.names import RUNS, Name, names_of
 from bertline.planning.plan import Plan
+from bertline.planning.remaining import files_left
 from bertline.planning.requested import nearest
 from bertline.results import paths
 from bertline.training.lock import owner_of
 
+# The folders of what may be deleted after all that needs it.
+DATA = (Path(paths.DATASET).parent, Path(paths.CORPUS).parent)
 SKIPPED_TASKS = Path(paths.SKIPPED_TASK).parents[1].as_posix()
+INTERCHANGE = ("nvidia", "gpauloski")  # folders of samples that are made only on request
 # Entries of a run that are not results of their own, or that have another name.
-SKIPPED = (paths.RUN_RECORD, "model-card.md", "report", "submission", "documents", "sentences", "nvidia", "gpauloski")
+SKIPPED = (paths.RUN_RECORD, "model-card.md", "report", "submission", "documents", "sentences", *INTERCHANGE)
 
 
 def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
     """Return names with their state: finished, trains, started, planned, or how many of their files are finished.
+
+    What was deleted of datasets and corpora after all that needs it is not needed, rather than planned.
 
     Args:
         under: a run, or a name without results/runs/. It lists what is below it, one by one: seeds, kept checkpoints,
@@ -25,7 +31,7 @@ def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
 
     Raises BertlineError with the nearest names if `under` is not such a name.
     """
-    names = names_of(plan)
+    names, left = names_of(plan), files_left(plan)
     if under is None:
         tasks = {
             f"{RUNS}/{run}/{kept.removesuffix('/random-weights')}"
@@ -37,17 +43,17 @@ def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
         }
         without = {name for name in names if "/random-weights/" in name or _is_skipped(Path(name).parts[3:])}
         shown = [name for name in names if name not in below | without]
-        return [(name, _state(plan, name, names[name])) for name in shown]
+        return [(name, _state(plan, name, names[name], left)) for name in shown]
     folder = f"{RUNS}/{under.strip('/').removeprefix(f'{RUNS}/')}"
     if folder not in names:
         near = nearest(folder, list(names), plan.runs)
         meant = f"; did you mean {' or '.join(name.removeprefix(f'{RUNS}/') for name in near)}?" if near else ""
         raise BertlineError(f"{under}: there is no target of this name{meant}")
     inside = [name for name in names if name == folder or name.startswith(f"{folder}/")]
-    rows = [(name, _state(plan, name, names[name])) for name in inside]
+    rows = [(name, _state(plan, name, names[name], left)) for name in inside]
     files = names[folder].files
     if len(files) > 1 and len(inside) == 1:  # the files of a folder, such as shards
-        rows += [(f"{folder}/{Path(file).name}", _one(file)) for file in files]
+        rows += [(f"{folder}/{Path(file).name}", _one(file, left)) for file in files]
     for name in inside:
         rows += [
             (f"{name}@step-{step}", "kept")
@@ -63,7 +69,7 @@ def _is_skipped(inside: tuple[str, ...]) -> bool:
     return bool(inside) and inside[-1] in SKIPPED and not is_corpus
 
 
-def _state(plan: Plan, path: str, name: Name) -> str:
+def _state(plan: Plan, path: str, name: Name, left: set[str]) -> str:
     folder, files = Path(name.target or path), name.files
     if folder.name in plan.phases or folder.name in plan.finetunings:
         outputs = paths.PHASE_OUTPUTS if folder.name in plan.phases else paths.FINETUNING_OUTPUTS
@@ -73,14 +79,20 @@ def _state(plan: Plan, path: str, name: Name) -> str:
         of = f" of {plan.phases[folder.name]['settings']['steps']}" if folder.name in plan.phases else ""
         return f"{'trains' if is_training else 'started'}: step {step}{of}" if step or is_training else "planned"
     if len(files) == 1:
-        return "its parts are not listed yet" if files[0].startswith("corpus_") else _one(files[0])
-    finished = sum(Path(file).exists() for file in files)
+        return "its parts are not listed yet" if files[0].startswith("corpus_") else _one(files[0], left)
+    states = [_one(file, left) for file in files]
+    finished = states.count("finished")
     if finished in (0, len(files)):
-        return "finished" if finished else "planned"
-    return f"{finished} of {len(files)} finished"
+        return "planned" if "planned" in states else states[0]
+    return f"{finished} of {len(files)} finished" + ("" if "planned" in states else ", the others are not needed")
 
 
-def _one(file: str) -> str:
+def _one(file: str, left: set[str]) -> str:
+    """Return the state of a file; `left` is what `files_left` returns."""
     if file.startswith(f"{SKIPPED_TASKS}/"):
         return "left out: its data is missing"
-    return "finished" if Path(file).exists() else "planned"
+    if Path(file).exists():
+        return "finished"
+    parts = Path(file).parts
+    is_of_data = Path(*parts[:2]) in DATA and not set(INTERCHANGE).intersection(parts)
+    return "deleted, not needed" if is_of_data and left.isdisjoint([file, str(Path(*parts[:3]))]) else "planned"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from bertline.planning.entries import RunEntry, last_phase
 from bertline.planning.plan import Plan, report_fingerprint
@@ -30,7 +30,7 @@ def everything(plan: Plan) -> list[str]:
 
 
 def encoded(plan: Plan) -> list[str]:
-    """List every file of samples that the graph makes, and the card of every dataset."""
+    """List every file of samples, and the card, of every dataset that the graph makes."""
     return [*samples(plan, plan.built_datasets), *dataset_cards(plan)]
 
 
@@ -59,8 +59,14 @@ def dump_listings(plan: Plan) -> list[str]:
     return [paths.DUMP_LISTING.format(wiki=wiki, dump=dump) for wiki, dump in sorted(dumps)]
 
 
-def samples(plan: Plan, datasets: Iterable[str], pattern: str = paths.DATASET_SAMPLES) -> list[str]:
-    """List a file for every shard and sequence length of `datasets`; by default the files of samples.
+def samples(
+    plan: Plan,
+    datasets: Iterable[str],
+    pattern: str = paths.DATASET_SAMPLES,
+    *,
+    lengths: Sequence[int] | None = None,
+) -> list[str]:
+    """List a file for every shard and sequence length of `datasets`, or some `lengths`; by default those of samples.
 
     A `pattern` with {split} has training and test files, one without has none for the held-out shard.
     """
@@ -68,15 +74,15 @@ def samples(plan: Plan, datasets: Iterable[str], pattern: str = paths.DATASET_SA
     return [
         pattern.format(dataset=key, length=length, shard=shard, split="test" if shard == paths.HELD_OUT else "training")
         for key in datasets
-        for length in plan.config["sequence_lengths"]
+        for length in lengths or plan.config["sequence_lengths"]
         for shard in plan.datasets[key]["shards"]
         if native or "{split}" in pattern or shard != paths.HELD_OUT
     ]
 
 
 def dataset_cards(plan: Plan) -> list[str]:
-    """List the dataset.json of every dataset, including external ones."""
-    return [plan.dataset_file(dataset, paths.CARD) for dataset in plan.datasets]
+    """List the dataset.json of every dataset that the graph makes."""
+    return [plan.dataset_file(dataset, paths.CARD) for dataset in plan.built_datasets]
 
 
 def exports(plan: Plan) -> list[str]:

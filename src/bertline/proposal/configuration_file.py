@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from typing import Any
 
 from bertline.corpus.documents import tidy
 from bertline.files import Json
-from bertline.proposal.machine import Machine
+from bertline.proposal.machine import VISIBLE, Machine
 from bertline.proposal.sizes import EPOCHS, MASKED, REFERENCE, TOKENS_PER_PARAMETER, Network, Proposal
 from bertline.proposal.text import OwnText
 from bertline.results.describe import counted
@@ -56,9 +57,9 @@ def command(path: str, proposal: Proposal) -> str:
         f"pretrain_phase:micro_batch_tokens={micro}",
         *(["\"pretrain_phase:trainer_options='--compile'\""] if proposal.compiled else []),
     ]
-    return " ".join(
-        ["snakemake --profile profiles/local", f"--configfile={shlex.quote(path)}", "--set-resources", *options]
-    )
+    hidden = [f"{VISIBLE}="] if os.environ.get(VISIBLE) == "" else []  # a training takes any GPU that it sees
+    snakemake = ["snakemake --profile profiles/local", f"--configfile={shlex.quote(path)}", "--set-resources"]
+    return " ".join([*hidden, *snakemake, *options])
 
 
 OF_EACH_PHASE = ("sequence_length", "global_batch_size", "steps", "learning_rate", "warmup")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
-
-import psutil
+from typing import Any
 
 from bertline.console import BertlineError
+from bertline.limits import available_cores, available_memory
 from bertline.training import processor
 
 AMPERE = (8, 0)  # compute capability from which GPUs have bf16
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,10 @@ def this_machine(gpus: int | None = None) -> Machine:
     Raises BertlineError if there are fewer GPUs, or the installed PyTorch cannot use them.
     """
     names, memory, has_fast_bf16 = _gpus()
-    if gpus is not None and gpus > len(names):
+    if gpus is not None and not 0 <= gpus <= len(names):
         there = f"this machine has {len(names)}" if names else "this machine has none that NVIDIA's driver lists"
+        if (shown := os.environ.get(VISIBLE)) is not None:
+            there = f"with {VISIBLE}={shown} there are {len(names)}"
         raise BertlineError(f"GPUS={gpus}: {there} (see nvidia-smi); give GPUS=0 to train on the CPUs")
     wanted = names if gpus is None else names[:gpus]
     if wanted and (build := metadata.version("torch")).endswith("+cpu"):
@@ -54,8 +58,8 @@ def this_machine(gpus: int | None = None) -> Machine:
             ".venv and run `make setup` without TORCH_OPTIONS, or give GPUS=0 to train on the CPUs"
         )
     return Machine(
-        cores=len(os.sched_getaffinity(0)),
-        memory=psutil.virtual_memory().available,
+        cores=available_cores(),
+        memory=available_memory(),
         disk=shutil.disk_usage(".").free,
         gpus=wanted,
         gpu_memory=memory if wanted else 0,
@@ -65,7 +69,7 @@ def this_machine(gpus: int | None = None) -> Machine:
 
 
 def _gpus() -> tuple[tuple[str, ...], int, bool]:
-    """Return the names of NVIDIA's GPUs, the smallest one's memory, and whether all have bf16."""
+    """Return the names of NVIDIA's GPUs that CUDA shows, the smallest one's memory, and whether all have bf16."""
     import pynvml
 
     try:
@@ -73,9 +77,47 @@ def _gpus() -> tuple[tuple[str, ...], int, bool]:
     except pynvml.NVMLError:
         return (), 0, False
     try:
-        found = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        found = _visible_gpus(os.environ.get(VISIBLE))
         names = tuple(str(pynvml.nvmlDeviceGetName(gpu)) for gpu in found)
         memory = min((int(pynvml.nvmlDeviceGetMemoryInfo(gpu).total) for gpu in found), default=0)
-        return names, memory, all(pynvml.nvmlDeviceGetCudaComputeCapability(gpu) >= AMPERE for gpu in found)
+        return names, memory, all(_has_bf16(gpu) for gpu in found)
     finally:
         pynvml.nvmlShutdown()
+
+
+def _visible_gpus(visible: str | None) -> list[Any]:
+    """Return NVML's handles of the GPUs that CUDA shows, in its order: NVML itself lists all.
+
+    Args:
+        visible: CUDA_VISIBLE_DEVICES, indices or the beginnings of UUIDs. The first that there is not ends the list.
+    """
+    import pynvml
+
+    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    if visible is None:
+        return gpus
+    uuids = [str(pynvml.nvmlDeviceGetUUID(gpu)) for gpu in gpus]
+    chosen: list[int] = []
+    for entry in map(str.strip, visible.split(",")):
+        if entry.startswith("MIG-") and not chosen:  # CUDA uses one slice of a GPU, and nothing else
+            with suppress(pynvml.NVMLError):
+                return [pynvml.nvmlDeviceGetHandleByUUID(entry)]
+        if entry.startswith("GPU-"):
+            matching = [index for index, uuid in enumerate(uuids) if uuid.startswith(entry)]
+        else:
+            matching = [int(entry)] if entry.isdecimal() and int(entry) < len(gpus) else []
+        if len(matching) != 1:
+            break
+        if matching[0] in chosen:  # CUDA takes a list with a repetition for an empty one
+            return []
+        chosen += matching
+    return [gpus[index] for index in chosen]
+
+
+def _has_bf16(gpu: Any) -> bool:
+    """Return whether a GPU, or a slice of one, has bf16: only GPUs since Ampere have slices."""
+    import pynvml
+
+    with suppress(pynvml.NVMLError):  # the driver may not tell the capability of a slice
+        return bool(pynvml.nvmlDeviceGetCudaComputeCapability(gpu) >= AMPERE)
+    return True

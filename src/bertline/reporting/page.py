@@ -117,7 +117,7 @@ def _readable(records: Sequence[Path | str]) -> tuple[list[Record], list[str]]:
         try:
             run = read_record(path)
             if run.dataset.card:
-                with one_line_damage(run.dataset.path / paths.CARD):
+                with one_line_damage(run.dataset.card_file):
                     _check_card(run)
             runs.append(run)
         except BertlineError as error:

@@ -160,7 +160,8 @@ def scores_by_step(records: Sequence[Record]) -> dict[str, list[tuple[int, Sprea
                 continue
             step = initial.get("step", phase.recipe.get("published_step", phase.recipe["settings"]["steps"]))
             primary = chosen[0].result["primary"]
-            settings = {canonical_json(one.recipe["settings"]) for one in finetunings}  # of the whole grid
+            # Of the whole grid, as far as it has started.
+            settings = {canonical_json(one.recipe["settings"]) for one in finetunings if one.recipe}
             key = (f"{task_title(group)} {score_title(primary)}", phase.fingerprint, " ".join(sorted(settings)))
             scores = {one.fingerprint: one.result["scores"][primary] for one in chosen}
             lines.setdefault(key, {}).setdefault(int(step), {}).update(scores)

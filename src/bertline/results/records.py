@@ -121,7 +121,7 @@ class Phase(Training):
 
 @dataclass(frozen=True)
 class EncodedDataset:
-    """A dataset folder; `card` is its dataset.json, empty until it exists.
+    """A dataset folder; `card` is its dataset.json, empty until it exists, `card_file` that or a phase's copy.
 
     A run that fine-tunes external weights has no dataset: the fingerprint is empty.
     """
@@ -129,6 +129,7 @@ class EncodedDataset:
     fingerprint: str
     path: Path
     card: dict[str, Any]
+    card_file: Path
 
     @property
     def finished(self) -> bool:
@@ -250,7 +251,7 @@ def read_record(path: Path | str) -> Record:
         if not all(isinstance(content[key], str) for key in ("run", "experiment", "fingerprint")):
             raise TypeError("a name is not a text")
         _check_names(content)
-        dataset = _read_dataset(content["dataset"])
+        dataset = _read_dataset(content["dataset"], content["phases"])
         finetunings = [_read_finetuning(finetuning) for finetuning in content["finetunings"]]
         return Record(
             path=path,
@@ -280,12 +281,16 @@ def _check_names(content: dict[str, Any]) -> None:
         raise ValueError("the name of the run or its fingerprint has a slash")
 
 
-def _read_dataset(entry: dict[str, Any] | None) -> EncodedDataset:
+def _read_dataset(entry: dict[str, Any] | None, phases: Sequence[dict[str, Any]]) -> EncodedDataset:
+    """Return a dataset with its card, or with the copy of it that a phase has."""
     if entry is None:
-        return EncodedDataset("", Path(), {})
-    card = Path(entry["path"], paths.CARD)
-    content = read_object(card, "sequence_lengths") if card.exists() else {}
-    return EncodedDataset(entry["fingerprint"], card.parent, content)
+        return EncodedDataset("", Path(), {}, Path())
+    cards = [Path(stage["path"], paths.CARD) for stage in (entry, *reversed(phases))]
+    card = next((card for card in cards if card.exists()), None)
+    content = read_object(card, "sequence_lengths") if card is not None else {}
+    # The copy may be of a dataset with other sequence lengths.
+    fingerprint = content.get("fingerprint", entry["fingerprint"]) if card in cards[1:] else entry["fingerprint"]
+    return EncodedDataset(fingerprint, Path(entry["path"]), content, card or cards[0])
 
 
 def _read_phase(entry: dict[str, Any], dataset: Path) -> Phase:

@@ -101,7 +101,7 @@ def lay_out(record: Record, report: Path | None = None) -> Entry:
     """Return the tree of entries for `record`; stages that have not started are absent."""
     children = []
     if record.dataset.card:
-        with one_line_damage(record.dataset.path / paths.CARD):
+        with one_line_damage(record.dataset.card_file):
             children.append(_data_entry(record))
     children += [training_entry(record, phase) for phase in record.phases if phase.started]
     for group, finetunings in record.groups.items():
@@ -142,7 +142,7 @@ def _span(children: Sequence[Entry]) -> tuple[int | None, int | None]:
 
 
 def _data_entry(record: Record) -> Entry:
-    card, path = record.dataset.card, record.dataset.path / paths.CARD
+    card, path = record.dataset.card, record.dataset.card_file
     written = int(path.stat().st_mtime * 1000)
     settings = {**card.get("settings", {}), "tokenizer.vocab_size": card["tokenizer"]["vocab_size"]}
     return Entry(

@@ -52,9 +52,10 @@ def save_checkpoint(
 ) -> Path:
     """Write the checkpoint of `state["step"]`; then remove all but the `keep` newest of the same fingerprint.
 
-    Also kept are those whose step is one of `keep_steps` or a multiple of `keep_every`, if it is not 0, and the best
-    ones that the `keep` newest name. Those of later steps are removed: they were damaged, and training resumed before
-    them. `before` is called when all is written, before anything is replaced or removed.
+    Also kept are those whose step is one of `keep_steps` or a multiple of `keep_every`, if it is not 0, the newest one
+    that was not saved after a skipped global batch, to which training can return, and the best ones that these name.
+    Those of later steps are removed: they were damaged, or training resumed before them. `before` is called when all is
+    written, before anything is replaced or removed.
 
     Raises BertlineError if another model's checkpoint of this step is there.
     """
@@ -69,7 +70,7 @@ def save_checkpoint(
         described = {**state, "layout_version": LAYOUT_VERSION, "digests": digests}
         write_json(aside / paths.STATE, {**described, "digests": {**digests, paths.STATE: _digest_of(described)}})
         before()
-        if path.exists():  # damaged, or of the same step before some were skipped
+        if path.exists():  # damaged, without the step's report, or saved after a skipped global batch
             path.rename(replaced)
     shutil.rmtree(replaced, ignore_errors=True)
     _write_durable_step(directory, _reported_step(state))
@@ -77,11 +78,12 @@ def save_checkpoint(
     own = _own_checkpoints(directory, state["fingerprint"])
     while own[0][0] != path:
         _remove(own.pop(0)[0])
+    returned_to = [(old, kept) for old, kept in own if kept and not kept.get("skipped_in_a_row")][:1]
     # The best ones of all that are kept: if the newest is damaged, that of the one before is still available.
-    best = {_best_of(directory, kept) for _, kept in own[:keep]}
+    needed = {_best_of(directory, kept) for _, kept in own[:keep] + returned_to} | {old for old, _ in returned_to}
     for old, _ in own[keep:]:
         step = steps[old]
-        if old not in best and step not in keep_steps and (not keep_every or step % keep_every):
+        if old not in needed and step not in keep_steps and (not keep_every or step % keep_every):
             _remove(old)
     return path
 

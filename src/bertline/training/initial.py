@@ -24,6 +24,7 @@ from bertline.training.data.opening import TrainingData
 from bertline.training.given_files import check_initial_weights
 from bertline.training.optimizers.kfac import Kfac
 from bertline.training.optimizers.registry import OPTIMIZERS, load_optimizer_tensors
+from bertline.training.scaling import LossScale
 
 logger = logging.getLogger(__name__)
 
@@ -78,13 +79,17 @@ def load_initial_weights(
 
 
 def load_carried_over_moments(
-    optimizer: torch.optim.Optimizer, kfac: Kfac, model: PreTrainingNetwork, recipe: dict[str, Any], path: Path | None
+    optimizer: torch.optim.Optimizer,
+    kfac: Kfac,
+    scale: LossScale,
+    model: PreTrainingNetwork,
+    recipe: dict[str, Any],
+    path: Path | None,
 ) -> None:
     """Load the moments that the recipe carries over, from the checkpoint of the step that the previous phase published.
 
-    K-FAC's factors are among them, if the previous phase had any.
-
-    Bias correction restarts if the optimizer's entry in the registry requires it, unless everything is carried over.
+    K-FAC's factors are among them, if the previous phase had any. If everything is carried over, so is fp16's loss
+    scale, and bias correction does not restart, as it does otherwise if the optimizer's entry in the registry requires.
     """
     initial, settings = recipe.get("initial_weights") or {}, recipe["settings"]
     if "phase" not in initial or settings["carry_over"] == "weights":
@@ -93,7 +98,7 @@ def load_carried_over_moments(
     before = read_object(folder / paths.RECIPE, "settings")
     with one_line_damage(folder / paths.RECIPE):
         theirs, steps = str(before["settings"]["optimizer"]), int(before["settings"]["steps"])
-        published = int(before.get("published_step", steps))
+        published, precision = int(before.get("published_step", steps)), before["settings"]["precision"]
     if theirs != settings["optimizer"]:
         raise BertlineError(
             f"carry_over: the moments of {theirs} in {folder} cannot be used by {settings['optimizer']}; "
@@ -109,9 +114,11 @@ def load_carried_over_moments(
     resets = OPTIMIZERS[theirs].restarts_bias_correction and settings["carry_over"] != "everything"
     try:
         load_optimizer_tensors(optimizer, model, moments, kind=theirs, reset_step=resets)
-        kfac.load(moments)
+        kfac.carry_over(moments)
     except BertlineError as error:
         raise BertlineError(f"carry_over: {found[0]}: {error}; set carry_over: weights") from None
+    if settings["carry_over"] == "everything" and precision == settings["precision"]:
+        scale.restore(found[1]["loss_scale"])
 
 
 def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
@@ -127,9 +134,7 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
         return 0
     folder = _folder(initial, path)
     if earlier is not None:
-        # The folders of phases are next to each other, named by their fingerprints.
-        of_earlier = folder if earlier == initial["phase"] else folder.parent / earlier
-        return _next_position(of_earlier / paths.RECIPE)
+        return _next_position((folder if earlier == initial["phase"] else _next_to(folder, earlier)) / paths.RECIPE)
     before = read_object(folder / paths.RECIPE, "dataset_without_lengths", "seed")
     with one_line_damage(folder / paths.RECIPE):
         length, weights = before["settings"]["sequence_length"], before["settings"].get("corpus_weights", {})
@@ -145,6 +150,18 @@ def carried_over_position(recipe: dict[str, Any], path: Path | None) -> int:
                 "that phase ended: set carry_over: weights+moments"
             )
     return _next_position(folder / paths.RECIPE)
+
+
+def _next_to(folder: Path, phase: str) -> Path:
+    """Return the folder of another phase: they are next to each other, named by their fingerprints."""
+    # `folder` may be a run's link to a phase, or the phase's own folder one to another disk.
+    for parent in (folder.parent, folder.resolve().parent):
+        if (parent / phase / paths.RECIPE).exists():
+            return parent / phase
+    raise BertlineError(
+        f"the recipe continues in the data of phase {phase}: its folder with {paths.RECIPE} is not next to "
+        f"{folder.resolve()}; put it there"
+    )
 
 
 def _next_position(path: Path) -> int:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 
 from bertline.console import BertlineError
 from bertline.encoding.masking import Masking
+from bertline.limits import available_memory
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.training.data.batches import GlobalBatch, global_batch
 from bertline.training.data.collation import micro_batches
@@ -211,4 +211,4 @@ def _fits(compute: Callable[[int], None], rows: int, model: PreTrainingNetwork) 
 def _has_memory_for_twice(group: Group) -> bool:
     """Return whether memory suffices for twice this process's peak, an upper bound for the next size."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return peak < psutil.virtual_memory().available / group.local_world_size
+    return peak < available_memory() / group.local_world_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError
+from bertline.files import write_atomically
 from bertline.results import paths
 from bertline.training.checkpoints import (
     CheckpointWriter,
@@ -108,6 +110,9 @@ class Phase:
 
         self.frozen = self._frozen_recipe()
         self.jobs = write_started(self.checkpoints, self.frozen) if group.is_rank_zero else []
+        if group.is_rank_zero:  # for reports, when the dataset is deleted
+            with write_atomically(output / paths.CARD) as path:
+                shutil.copy2(card_json, path)
         journal, last_step = output / paths.STARTED_JOURNAL, self.progress.reported_step if found else -1
         self.journal = Journal(journal, last_step=last_step) if group.is_rank_zero else None
         self.writer = CheckpointWriter(
@@ -117,7 +122,7 @@ class Phase:
             keep_steps=options.keep_steps,
             before=self._before_checkpoint,
         )
-        self.saved = (self.progress.next_batch if found else None, time.monotonic())
+        self.saved = (self.progress.step if found else None, time.monotonic())
         self.learner.accumulator.seek(self.progress.next_batch)
         if found is None:
             self._make_ranks_equal()
@@ -192,7 +197,7 @@ class Phase:
             position = self.learner.accumulator.position_at(progress.next_batch)
             metrics |= self.meter.read()
             metrics["train/samples"] = float(position - progress.first_position)
-            metrics["train/epoch"] = position / len(self.learner.data.train)
+            metrics["train/epoch"] = position / self.learner.data.samples_per_epoch
             metrics["train/tokens"] = float(progress.tokens)
             metrics["train/skipped_steps"] = float(progress.skipped - progress.backed_off)
             if self.settings["precision"] == "fp16":
@@ -260,6 +265,7 @@ class Phase:
         restore_learner(self.learner, *found)
         self._restore_state(found[1])
         self.rolled_back_to = self.progress.step
+        self.saved = (self.progress.step, self.saved[1])
         self.progress.skipped = next_batch - self.progress.step
         self.progress.skipped_in_a_row = []
         if self.journal is not None:
@@ -276,12 +282,12 @@ class Phase:
         return step in self.options.keep_steps or (bool(every) and step % every == 0)
 
     def save(self) -> None:
-        """Start writing a checkpoint of the current state, unless there is one. Training may continue meanwhile.
+        """Start writing a checkpoint of the current state. Training may continue meanwhile.
 
+        Not if this step has one, whose weights are good: a resume skips again what was skipped since, to the same bits.
         If a weight is not finite, roll back instead: an update overflowed although its gradient was finite.
         """
-        now = self.progress.next_batch
-        if self.saved[0] == now:
+        if self.saved[0] == self.progress.step:
             return
         if self.group.all_reduce_max(int(has_overflowed(self.learner.model))):
             self._roll_back(f"step {self.progress.step}: a weight is not finite")
@@ -302,7 +308,7 @@ class Phase:
             self.writer.start(weights, moments, state)
         else:
             gather_with_rank_zero(weights, moments)
-        self.saved = (now, time.monotonic())
+        self.saved = (self.progress.step, time.monotonic())
 
     def _make_ranks_equal(self) -> None:
         """Give all ranks the weights and moments of rank 0, unless each keeps a part of its own."""

@@ -109,7 +109,7 @@ def make_learner(
     scale = LossScale(settings["precision"])
     learner = Learner(settings, model, data, batching, accumulator, optimizer, kfac, sharding, scale)
     if resumed is None:
-        load_carried_over_moments(optimizer, kfac, model, recipe, initial_weights)
+        load_carried_over_moments(optimizer, kfac, scale, model, recipe, initial_weights)
     else:
         restore_learner(learner, *resumed)
     _balance_load(accumulator, group, options, before)

@@ -29,6 +29,11 @@ class TrainingData:
     tokenizer_sha256: str
     digest: str  # of dataset.json, which contains the digests of all files
 
+    @property
+    def samples_per_epoch(self) -> int:
+        """The number of positions of an epoch in the order of samples."""
+        return len(self.train) if self.mixture is None else int(self.mixture.places.sum())
+
 
 def open_training_data(
     card_json: Path, sequence_length: int, device: torch.device, corpus_weights: Weights | None = None

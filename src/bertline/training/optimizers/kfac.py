@@ -279,6 +279,16 @@ class Kfac:
                 found |= {f"{key}.{kind}": tensor for kind, tensor in inverses[key].items()}
         return found
 
+    def carry_over(self, tensors: Mapping[str, Tensor]) -> None:
+        """Start a phase from the factors among `tensors`, which another phase saved, or from the identity without one.
+
+        The first update computes the inverses.
+
+        Raises BertlineError if a factor has another shape.
+        """
+        new = {key: _identities(one) for key, one in self._sums.items()} if self.enabled else {}
+        self.load({f"{key}.factor": tensors.get(f"{key}.factor", one) for key, one in new.items()})
+
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `tensors` returned; start from the identity if there is nothing of K-FAC in `tensors`.
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from bertline.console import BertlineError
 from bertline.training.distributed.fsdp import shard_as
 from bertline.training.optimizers.adamw import make_adamw, new_adamw_state
+from bertline.training.optimizers.factors import SIDES
 from bertline.training.optimizers.lamb import Lamb
 from bertline.training.optimizers.lion import Lion
 from bertline.training.optimizers.muon import Muon
@@ -106,7 +107,8 @@ def load_optimizer_tensors(
         kind: the optimizer's name in `OPTIMIZERS`.
         reset_step: restart bias correction.
 
-    Raises BertlineError if a tensor is missing or has another shape.
+    Raises BertlineError if a tensor is missing or has another shape, or if moments are in a basis that the optimizer's
+    state has not.
     """
     new_state = OPTIMIZERS[kind].new_state
     updated = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
@@ -123,4 +125,6 @@ def load_optimizer_tensors(
                 # Not the tensor itself, which is a part of the checkpoint's file mapped into memory: NFS keeps a file
                 # that is in use, and with it the folder.
                 state[key] = restored.clone() if restored is tensor else restored
+        if lost := sorted({f"{name}.{side}_basis" for side in SIDES if f"{side}_basis" not in state} & tensors.keys()):
+            raise BertlineError(f"the moments of {kind} are in the basis {lost[0]}, which largest_side leaves out here")
         optimizer.state[weight] = state

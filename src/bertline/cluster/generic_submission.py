@@ -1,0 +1,101 @@
+"""What all submissions through the executor cluster-generic share: they wait for a server, and end with snakemake."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import tenacity
+
+from bertline.console import BertlineError
+
+MAX_SECONDS = 24 * 3600
+MAX_PAUSE = 60.0
+# Environment variable with the path of a file, to which submissions add their jobs. The process that cancels the jobs
+# at the end of snakemake makes and removes it.
+SUBMITTED = "SNAKEMAKE_CLUSTER_SIDECAR_VARS"
+# Messages of PBS, Grid Engine, LSF and kubectl when no answer of the server arrived. The request may have arrived all
+# the same. PBS also "cannot connect" for a user who has no permission, error 15007.
+NO_ANSWER = re.compile(
+    r"cannot connect to server(?!.*errno=15007)|commlib error|unable to (contact|send message to) qmaster"
+    r"|LSF is down|LIM is down|batch daemon (is )?not responding|communication time ?out"
+    r"|connection (to the server .* was )?(refused|reset|timed out)|no route to host|client connection lost"
+    r"|TLS handshake timeout|i/o timeout|unexpected EOF|context deadline exceeded|Client\.Timeout exceeded"
+    r"|etcdserver: (request timed out|leader changed|no leader)|the server is currently unable to handle the request",
+    re.IGNORECASE,
+)
+
+T = TypeVar("T")
+
+
+class NoAnswer(BertlineError):
+    """The server of the scheduler did not answer."""
+
+
+def wait_for_answer(attempt: Callable[[bool], T]) -> T:
+    """Call `attempt` until it does not raise NoAnswer, for at most a day, and return what it returns.
+
+    Args:
+        attempt: called with whether it is a repetition, because a request without an answer may have been accepted.
+
+    Raises:
+        BertlineError: what `attempt` raised, or if snakemake has ended meanwhile.
+    """
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(NoAnswer),
+        wait=tenacity.wait_exponential(max=MAX_PAUSE),
+        stop=tenacity.stop_after_delay(MAX_SECONDS),
+        before_sleep=_announce,
+        reraise=True,
+    )
+    for trial in retrying:
+        with trial:
+            if not Path(os.environ[SUBMITTED]).exists():
+                raise BertlineError("snakemake has ended; this job is not submitted")
+            answer = attempt(trial.retry_state.attempt_number > 1)
+    return answer
+
+
+def _announce(state: tenacity.RetryCallState) -> None:
+    """Print once that the submission waits."""
+    if state.attempt_number == 1 and state.outcome is not None:
+        print(f"a submission waits for the scheduler: {state.outcome.exception()}", file=sys.stderr, flush=True)
+
+
+def record_job(number: str, cancel: Callable[[list[str]], object]) -> None:
+    """Record a new job for the end of snakemake, or cancel it if snakemake has ended.
+
+    The file of jobs is renamed before it is read (`take_jobs`), so one of the two finds the job, without a lock, which
+    not every file system has.
+
+    Args:
+        number: of the job.
+        cancel: cancels jobs with such numbers.
+
+    Raises:
+        BertlineError: if snakemake has ended.
+    """
+    submitted = Path(os.environ[SUBMITTED])
+    with suppress(FileNotFoundError), open(submitted, "a", opener=_open_existing) as file:
+        file.write(f"{number}\n")
+    if not submitted.exists():
+        cancel([number])
+        raise BertlineError(f"snakemake has ended; its new job {number} was canceled")
+
+
+def _open_existing(path: str, flags: int) -> int:
+    return os.open(path, flags & ~os.O_CREAT)
+
+
+def take_jobs(submitted: Path) -> list[str]:
+    """Return the jobs that were recorded in `submitted`, and remove it; later ones cancel themselves."""
+    taken = submitted.with_suffix(".taken")
+    submitted.replace(taken)
+    numbers = taken.read_text().split()
+    taken.unlink()
+    return numbers

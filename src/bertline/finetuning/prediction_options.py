@@ -1,0 +1,71 @@
+"""Files and options of predictions and features that a model supports, by its head; without PyTorch, for the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertline.console import BertlineError
+from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
+from bertline.finetuning.tables import SUFFIXES as TABLE_SUFFIXES
+from bertline.tasks.task import Head
+
+QUESTION_COLUMNS = ("id", "question", "context")
+INPUTS: dict[Head, tuple[str, ...]] = {
+    "sequence": TABLE_SUFFIXES,
+    "tokens": (*TABLE_SUFFIXES, *CONLL_SUFFIXES),
+    "answer": (*TABLE_SUFFIXES, ".json"),
+}
+OUTPUTS: dict[Head, tuple[str, ...]] = {
+    "sequence": (".jsonl", ".tsv"),
+    "tokens": (".jsonl", ".conll"),
+    "answer": (".jsonl", ".tsv", ".json"),
+}
+FEATURE_INPUTS = (".txt", *TABLE_SUFFIXES)
+
+
+def check_inputs(head: Head, inputs: Sequence[Path]) -> None:
+    """Raise BertlineError, beginning with the option, for a file from which a model does not predict, by its name."""
+    _check_suffixes(inputs, INPUTS[head], "allowed for this model are")
+
+
+def check_inputs_of_features(inputs: Sequence[Path]) -> None:
+    """Raise BertlineError, beginning with the option, for a file that has no texts, by its name."""
+    _check_suffixes(inputs, FEATURE_INPUTS, "allowed are")
+
+
+def _check_suffixes(inputs: Sequence[Path], allowed: Sequence[str], wording: str) -> None:
+    for path in inputs:
+        if path.suffix not in allowed:
+            raise BertlineError(f"inputs: given '{path}', {wording} {', '.join(allowed)}; convert the file")
+
+
+def check_format(head: Head, output: Path, count: int) -> None:
+    """Raise BertlineError, beginning with the option, for an output that a model does not write, by its name.
+
+    count: of answers per question.
+    """
+    allowed = OUTPUTS[head]
+    if output.suffix not in allowed:
+        raise BertlineError(f"output: given '{output}', allowed for this model are {', '.join(allowed)}")
+    if count > 1 and output.suffix != ".jsonl":
+        raise BertlineError(f"n_best: given {count}, but {output} has one answer per question; write a .jsonl")
+
+
+def check_answer_options(head: Head, count: int | None, null_threshold: float | None) -> None:
+    """Raise BertlineError for options that were given, and are not None, if the model answers no questions."""
+    for name, given in (("n_best", count), ("null_threshold", null_threshold)):
+        if given is not None and head != "answer":
+            raise BertlineError(f"{name}: given {given}, but the model answers no questions; leave it out")
+
+
+def check_columns(head: Head, columns: Sequence[str], texts: Sequence[str]) -> None:
+    """Raise BertlineError, beginning with the option, for another number of columns than a model reads.
+
+    texts: those of the task that a model with a head on the whole input was trained for.
+    """
+    names = {"answer": QUESTION_COLUMNS, "tokens": ("the text",), "sequence": texts}[head]
+    if columns and len(columns) != len(names):
+        *others, last = names
+        wanted = f"{', '.join(others)} and {last}" if others else last
+        raise BertlineError(f"columns: given {', '.join(columns)}; this model needs {len(names)}, of {wanted}")
