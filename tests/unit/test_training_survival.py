@@ -54,7 +54,8 @@ def is_being_written(folder, later_than):
 
 
 def is_publishing(output):
-    return any(output.glob(".*.part")) or ((output / "model.safetensors").exists() and not is_finished(output))
+    begun = any(part for name in ("model", "metrics", "recipe") for part in output.glob(f".{name}.*.part"))
+    return begun or ((output / "model.safetensors").exists() and not is_finished(output))
 
 
 def is_finished(output):
