@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bertline.cluster import generic_submission, jobs
+from bertline.cluster import jobs, waiting
 from bertline.cluster.jobs import job_script, request_of
 from bertline.cluster.schedulers import SCHEDULERS, scheduler_here
 from bertline.console import BertlineError
@@ -215,7 +215,7 @@ def programs(tmp_path, monkeypatch) -> Programs:
     made = Programs(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{made.folder}:{os.environ['PATH']}")
     monkeypatch.setenv("SNAKEMAKE_CLUSTER_SIDECAR_VARS", str(tmp_path / "sent"))
-    monkeypatch.setattr(generic_submission, "MAX_PAUSE", 0)
+    monkeypatch.setattr(waiting, "MAX_PAUSE", 0)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sent").touch()
     (tmp_path / "jobscript.sh").write_text(f"#!/bin/sh\n# properties = {json.dumps(PHASE)}\n")

@@ -16,7 +16,7 @@ import pytest
 from synthetic_dataset import recipe, write_dataset
 from training_processes import free_port
 
-from bertline.cluster import generic_submission, kubernetes
+from bertline.cluster import kubernetes, waiting
 from bertline.cluster.schedulers import Request
 from bertline.console import BertlineError
 
@@ -331,7 +331,7 @@ def kubectl(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("SNAKEMAKE_CLUSTER_SIDECAR_VARS", str(tmp_path / "submitted"))
     (tmp_path / "submitted").touch()
-    monkeypatch.setattr(generic_submission, "MAX_PAUSE", 0)
+    monkeypatch.setattr(waiting, "MAX_PAUSE", 0)
     monkeypatch.chdir(tmp_path)
     return folder
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bertline.cluster import submission
+from bertline.cluster import submission, waiting
 
 ROOT = Path(__file__).parents[2]
 WRAPPER = ROOT / "workflow/slurm/sbatch"
@@ -69,7 +69,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     monkeypatch.setenv("PATH", f"{cluster.folder}:{os.environ['PATH']}")
     monkeypatch.setenv(submission.SUBMITTED, str(tmp_path / "submitted"))
     monkeypatch.setenv(submission.MESSAGES, str(tmp_path / "messages"))
-    monkeypatch.setattr(submission, "MAX_PAUSE", 0)
+    monkeypatch.setattr(waiting, "MAX_PAUSE", 0)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     return cluster
 

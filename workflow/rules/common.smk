@@ -1,6 +1,5 @@
 """The plan behind the rules, made from the configuration, and functions from wildcards to files."""
 
-import functools
 import json
 import re
 import shutil
@@ -96,50 +95,6 @@ def parts_of(corpus):
 def of(function, wildcard):
     """Return a function for a rule's input or parameter: `function` of planning/inputs.py at a wildcard's value."""
     return lambda wildcards: function(plan, wildcards[wildcard])
-
-
-def made_of(function, wildcard, outputs):
-    """Return a function for a rule's input: what `function` of planning/inputs.py returns, if the graph makes it.
-
-    Once all `outputs` exist, absent files are none of the inputs: Snakemake would make them, and then the outputs again,
-    which have the same fingerprint. So a dataset may be deleted, or get another length, after a training on it. If the
-    outputs are forced, all are inputs.
-    """
-
-    def files(wildcards):
-        found = function(plan, wildcards[wildcard])
-        made = inputs.made(plan, [found] if isinstance(found, str) else found)
-        exist = [file for file in made if os.path.exists(file)]
-        paths_of_outputs = [path.format(**dict(wildcards.items())) for path in outputs]
-        model = paths.FINETUNED_MODEL.format(finetuning=wildcards[wildcard])
-        if (
-            exist == made
-            or is_forced(paths_of_outputs)
-            or not all(map(os.path.exists, paths_of_outputs))
-            or (wildcard == "finetuning" and model in models_to_make_again())
-        ):
-            return made
-        return exist
-
-    return files
-
-
-def is_forced(outputs):
-    """Return whether Snakemake makes existing `outputs` of a job again: with --forceall, --forcerun or --force."""
-    settings = workflow.dag_settings
-    # Snakemake's own jobs on a cluster have --force, and name the job.
-    if settings.forceall or (settings.forcetargets and settings.target_jobs):
-        return True
-    forced = {*settings.forcerun, *(settings.targets if settings.forcetargets else ())}
-    producers = (rule.name for rule in workflow.rules if rule.is_producer(outputs[0]))
-    return not forced.isdisjoint(outputs) or not forced.isdisjoint(producers)
-
-
-@functools.cache
-def models_to_make_again():
-    """Return the deleted models of fine-tunings that the plan or a target on the command line needs."""
-    needed = {*inputs.models_to_make_again(plan), *workflow.dag_settings.targets}
-    return {file for file in needed if not os.path.exists(file)}
 
 
 def location_of(function, wildcard):

@@ -10,12 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-import tenacity
-
+from bertline.cluster import waiting
 from bertline.console import BertlineError
 
-MAX_SECONDS = 24 * 3600
-MAX_PAUSE = 60.0
 # Environment variable with the path of a file, to which submissions add their jobs. The process that cancels the jobs
 # at the end of snakemake makes and removes it.
 SUBMITTED = "SNAKEMAKE_CLUSTER_SIDECAR_VARS"
@@ -46,25 +43,17 @@ def wait_for_answer(attempt: Callable[[bool], T]) -> T:
     Raises:
         BertlineError: what `attempt` raised, or if snakemake has ended meanwhile.
     """
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(NoAnswer),
-        wait=tenacity.wait_exponential(max=MAX_PAUSE),
-        stop=tenacity.stop_after_delay(MAX_SECONDS),
-        before_sleep=_announce,
-        reraise=True,
-    )
-    for trial in retrying:
-        with trial:
-            if not Path(os.environ[SUBMITTED]).exists():
-                raise BertlineError("snakemake has ended; this job is not submitted")
-            answer = attempt(trial.retry_state.attempt_number > 1)
-    return answer
+
+    def attempt_while_snakemake_runs(repeated: bool) -> T:
+        if not Path(os.environ[SUBMITTED]).exists():
+            raise BertlineError("snakemake has ended; this job is not submitted")
+        return attempt(repeated)
+
+    return waiting.wait_for_answer(attempt_while_snakemake_runs, NoAnswer, _announce)
 
 
-def _announce(state: tenacity.RetryCallState) -> None:
-    """Print once that the submission waits."""
-    if state.attempt_number == 1 and state.outcome is not None:
-        print(f"a submission waits for the scheduler: {state.outcome.exception()}", file=sys.stderr, flush=True)
+def _announce(error: BaseException) -> None:
+    print(f"a submission waits for the scheduler: {error}", file=sys.stderr, flush=True)
 
 
 def record_job(number: str, cancel: Callable[[list[str]], object]) -> None:

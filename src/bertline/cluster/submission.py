@@ -21,12 +21,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-import tenacity
-
 from bertline.cluster.slurm import output_of
+from bertline.cluster.waiting import wait_for_answer
 
-MAX_SECONDS = 24 * 3600
-MAX_PAUSE = 60.0  # seconds between two attempts
 # The executor captures the output of sbatch: messages for a person go through a pipe to snakemake's own output.
 MESSAGES = "BERTLINE_MESSAGES"
 # A file with the numbers of the jobs that a run has submitted, one a line.
@@ -108,10 +105,10 @@ def _submitted_jobs() -> Iterator[IO[str]]:
 
 
 def _wait_for_answer(command: list[str], script: str, known: Collection[str]) -> subprocess.CompletedProcess[str]:
-    """Return sbatch's answer. Raises _NotYet if there is none for MAX_SECONDS."""
+    """Return sbatch's answer. Raises _NotYet if there is none for a day."""
 
-    def attempt(number: int) -> subprocess.CompletedProcess[str]:
-        if number > 1 and (job := _find_job(command, known)):
+    def attempt(repeated: bool) -> subprocess.CompletedProcess[str]:
+        if repeated and (job := _find_job(command, known)):
             return subprocess.CompletedProcess(command, 0, f"{job}\n", "")
         done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)  # noqa: S603
         said = " ".join(done.stderr.split())
@@ -122,17 +119,7 @@ def _wait_for_answer(command: list[str], script: str, known: Collection[str]) ->
             raise _NotYet("no more jobs may be in the queue", said)
         return done
 
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(_NotYet),
-        wait=tenacity.wait_exponential(max=MAX_PAUSE),
-        stop=tenacity.stop_after_delay(MAX_SECONDS),
-        before_sleep=_announce,
-        reraise=True,
-    )
-    for trial in retrying:
-        with trial:
-            done = attempt(trial.retry_state.attempt_number)
-    return done
+    return wait_for_answer(attempt, _NotYet, _announce)
 
 
 def _has_jobs() -> bool:
@@ -163,9 +150,8 @@ def _find_job(command: Sequence[str], known: Collection[str]) -> str | None:
     return None
 
 
-def _announce(state: tenacity.RetryCallState) -> None:
-    """Print once, in snakemake's output, that the submission waits."""
-    if state.attempt_number == 1 and state.outcome and (error := state.outcome.exception()):
-        with suppress(OSError, KeyError), open(os.environ[MESSAGES], "a", encoding="utf-8") as messages:
-            reason, said = error.args
-            print(f"{reason}, a submission waits: {said}", file=messages)
+def _announce(error: BaseException) -> None:
+    """Print, in snakemake's output, that the submission waits."""
+    with suppress(OSError, KeyError), open(os.environ[MESSAGES], "a", encoding="utf-8") as messages:
+        reason, said = error.args
+        print(f"{reason}, a submission waits: {said}", file=messages)
