@@ -53,6 +53,14 @@ def one_thread_each(cpus: Iterable[int]) -> tuple[tuple[int, ...], ...]:
     return tuple((cpu,) for cpu in cpus)
 
 
+def test_a_machine_that_does_not_show_the_threads_of_its_cores_is_bound_by_cpus(tmp_path: Path) -> None:
+    write_nodes(tmp_path, "0-1", "2-3")
+    assert domains("numa", {0, 1, 2, 3}, tmp_path) == [
+        Domain(one_thread_each([0, 1]), (0,)),
+        Domain(one_thread_each([2, 3]), (1,)),
+    ]
+
+
 def test_sockets_have_the_memory_of_their_numa_nodes(two_sockets: Path) -> None:
     everything = set(range(16))
     assert domains("socket", everything, two_sockets) == [

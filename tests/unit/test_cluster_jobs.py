@@ -285,9 +285,10 @@ def test_the_end_of_an_earlier_job_with_the_same_number_is_not_that_of_a_new_one
     assert ended.exists() is kept
 
 
-def test_a_user_without_permission_does_not_wait_for_the_server(programs, tmp_path) -> None:
+@pytest.mark.parametrize("error", [15007, 15008])
+def test_a_user_without_permission_or_server_does_not_wait_for_one(error, programs, tmp_path) -> None:
     programs.write("qstat", "true")
-    programs.write("qsub", "echo 'qsub: cannot connect to server pbs (errno=15007)' >&2; exit 1")
+    programs.write("qsub", f"echo 'qsub: cannot connect to server pbs (errno={error})' >&2; exit 1")
     with pytest.raises(BertlineError, match="qsub refused the job pretrain_phase"):
         jobs.submit_job(tmp_path / "jobscript.sh")
 

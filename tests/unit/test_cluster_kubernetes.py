@@ -301,6 +301,8 @@ if (here / "away").exists() and sys.argv[1] in (words := (here / "away").read_te
     if sys.argv[1] == "create":
         (here / "job.json").write_text(json.dumps({"metadata": {"uid": "of-the-job"}}))
     sys.exit("Unable to connect to the server: net/http: TLS handshake timeout")
+if (here / "unknown").exists():
+    sys.exit("The connection to the server localhost:8080 was refused - did you specify the right host or port?")
 if (here / "ends").exists() and sys.argv[1] == "create":
     (here.parent / "submitted").unlink()
 if (here / "refuses").exists() and (here / "refuses").read_text() in json.dumps(given):
@@ -376,6 +378,13 @@ def test_a_job_whose_answer_was_lost_is_made_once(kubectl, tmp_path, capsys):
     assert {one["metadata"]["ownerReferences"][0]["uid"] for one in others["items"]} == {"of-the-job"}
     assert (tmp_path / "submitted").read_text() == f"{name}\n"
     assert capsys.readouterr().err.count("a submission waits for the scheduler: kubectl apply: ") == 1
+
+
+def test_without_a_configuration_of_kubectl_nothing_waits(kubectl, tmp_path):
+    """kubectl then asks this machine."""
+    (kubectl / "unknown").touch()
+    with pytest.raises(BertlineError, match=r"kubectl \w+: no cluster is configured.*; set KUBECONFIG so that"):
+        kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
 
 
 def test_a_job_whose_submission_outlives_snakemake_is_deleted(kubectl, tmp_path):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -179,3 +181,54 @@ def test_snakemakes_processes_share_the_list_of_submitted_jobs(slurm: Slurm) -> 
         )
         assert done.stdout == number
     assert Path(os.environ[submission.SUBMITTED]).read_text() == "101\n102\n"
+
+
+@pytest.fixture
+def waiting_sbatch(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Start the sbatch that snakemake finds, as snakemake does, but in a process group of its own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    submission.use_waiting_sbatch(WRAPPER.parent)
+    yield lambda: subprocess.Popen(
+        ["sbatch", *ARGUMENTS],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt_snakemake() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_after_ctrl_c_no_job_is_submitted(slurm: Slurm, waiting_sbatch: Callable) -> None:
+    """Canceled jobs make place for others below the user's limit."""
+    slurm.lists(waiting="7 RUNNING rule_b\n")
+    slurm.fails(1, f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{POLICY}")
+    first, second = waiting_sbatch(), waiting_sbatch()
+    while not slurm.calls:
+        time.sleep(0.05)
+    interrupt_snakemake()
+    third = waiting_sbatch()
+    for process in (first, second, third):
+        assert process.communicate(timeout=30) == ("", "snakemake has ended; this job is not submitted\n")
+        assert process.returncode == 1
+    assert slurm.calls == 1
+
+
+def test_a_job_that_is_accepted_after_ctrl_c_is_canceled(slurm: Slurm, waiting_sbatch: Callable) -> None:
+    """Slurm's answer may take minutes."""
+    for name, script in {
+        "sbatch": "until [ -e interrupted ]; do sleep 0.1; done; echo 101",
+        "scancel": 'echo "$*" >> canceled',
+    }.items():
+        (slurm.folder / name).write_text(f"""#!/bin/sh\ncd "$(dirname "$0")"\ntouch called\n{script}\n""")
+        (slurm.folder / name).chmod(0o755)
+    process = waiting_sbatch()
+    while not (slurm.folder / "called").exists():
+        time.sleep(0.05)
+    interrupt_snakemake()
+    process.send_signal(signal.SIGINT)  # as a terminal does
+    (slurm.folder / "interrupted").touch()
+    assert process.communicate(timeout=30) == ("", "snakemake has ended; its new job 101 was canceled\n")
+    assert process.returncode == 1
+    assert (slurm.folder / "canceled").read_text() == "101\n"

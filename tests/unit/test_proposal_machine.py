@@ -44,6 +44,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> None:
         "DeviceGetName": lambda gpu: f"A100 {gpu}",
         "DeviceGetMemoryInfo": lambda gpu: SimpleNamespace(total=memory_of(gpu)),
         "DeviceGetCudaComputeCapability": capability,
+        "DeviceGetMigMode": lambda gpu: [0, 0],
     }
     for name, call in calls.items():
         monkeypatch.setattr(pynvml, f"nvml{name}", call)
@@ -86,6 +87,27 @@ def test_the_gpus_are_those_that_cuda_shows(
 def test_a_slice_of_a_gpu_has_bf16_as_all_gpus_that_have_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-11111111-aaaa")
     assert this_machine().has_fast_bf16
+
+
+@pytest.mark.parametrize("visible", [None, "0", UUIDS[0]])
+def test_of_a_divided_gpu_the_first_slice_counts(visible: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container that has one, the driver lists the whole GPU all the same, at whatever place the slice is."""
+
+    def slice_at(gpu: int, place: int) -> str:
+        if place != 4:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return "MIG-11111111-aaaa"
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 1)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda gpu: [1, 1])
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMaxMigDeviceCount", lambda gpu: 7)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigDeviceHandleByIndex", slice_at)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = this_machine()
+    assert found.gpus == ("A100 MIG-11111111-aaaa",)
+    assert found.gpu_memory == 10 * GB
 
 
 @pytest.mark.parametrize("number", [2, -1])

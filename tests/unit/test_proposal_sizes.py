@@ -277,6 +277,15 @@ def test_the_command_of_a_configuration_without_gpus_hides_them(
         assert f"#     {hidden}snakemake --profile profiles/local" in content
 
 
+def test_the_command_keeps_to_a_share_of_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snakemake counts the cores that a process may run on, not the time that a container may take on them."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(LAPTOP.cores)))
+    for cores, limit in ((LAPTOP.cores, ""), (LAPTOP.cores - 1, f"--cores={LAPTOP.cores - 1} ")):
+        machine = replace(LAPTOP, cores=cores)
+        content = configuration("own", "x.yaml", found_text(tmp_path), proposed(10**7, machine, 1e11), machine)
+        assert f"snakemake --profile profiles/local {limit}--configfile=x.yaml" in content
+
+
 def test_sizes_are_those_of_the_recipes_at_their_own_sizes() -> None:
     assert vocabulary_size(5_000_000, 80) == 4096
     assert vocabulary_size(16_000_000_000, 80) == 30522

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -92,11 +93,16 @@ def domains(bind: Bind, allowed: set[int], system: Path = SYSTEM) -> list[Domain
 
 
 def _cores_of(cpus: set[int], system: Path) -> tuple[tuple[int, ...], ...]:
-    """Group `cpus` by the core whose threads they are. Their numbers may lie apart, such as 0 and 16 of one core."""
-    cores = {
-        tuple(sorted(parse_cpu_list((system / f"cpu/cpu{cpu}/topology/thread_siblings_list").read_text()) & cpus))
-        for cpu in cpus
-    }
+    """Group `cpus` by the core whose threads they are. Their numbers may lie apart, such as 0 and 16 of one core.
+
+    Each is one of its own on a machine that does not show the threads, as some virtual ones.
+    """
+    cores = set()
+    for cpu in cpus:
+        threads = {cpu}
+        with suppress(FileNotFoundError):
+            threads = parse_cpu_list((system / f"cpu/cpu{cpu}/topology/thread_siblings_list").read_text()) & cpus
+        cores.add(tuple(sorted(threads)))
     return tuple(sorted(cores))
 
 

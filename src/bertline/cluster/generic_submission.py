@@ -17,9 +17,10 @@ from bertline.console import BertlineError
 # at the end of snakemake makes and removes it.
 SUBMITTED = "SNAKEMAKE_CLUSTER_SIDECAR_VARS"
 # Messages of PBS, Grid Engine, LSF and kubectl when no answer of the server arrived. The request may have arrived all
-# the same. PBS also "cannot connect" for a user who has no permission, error 15007.
+# the same. PBS also "cannot connect" for a user who has no permission, error 15007, and to a host without a server,
+# error 15008.
 NO_ANSWER = re.compile(
-    r"cannot connect to server(?!.*errno=15007)|commlib error|unable to (contact|send message to) qmaster"
+    r"cannot connect to server(?!.*errno=1500[78])|commlib error|unable to (contact|send message to) qmaster"
     r"|LSF is down|LIM is down|batch daemon (is )?not responding|communication time ?out"
     r"|connection (to the server .* was )?(refused|reset|timed out)|no route to host|client connection lost"
     r"|TLS handshake timeout|i/o timeout|unexpected EOF|context deadline exceeded|Client\.Timeout exceeded"
@@ -44,12 +45,11 @@ def wait_for_answer(attempt: Callable[[bool], T]) -> T:
         BertlineError: what `attempt` raised, or if snakemake has ended meanwhile.
     """
 
-    def attempt_while_snakemake_runs(repeated: bool) -> T:
-        if not Path(os.environ[SUBMITTED]).exists():
-            raise BertlineError("snakemake has ended; this job is not submitted")
-        return attempt(repeated)
+    return waiting.wait_for_answer(attempt, NoAnswer, _announce, _has_ended)
 
-    return waiting.wait_for_answer(attempt_while_snakemake_runs, NoAnswer, _announce)
+
+def _has_ended() -> bool:
+    return not Path(os.environ[SUBMITTED]).exists()
 
 
 def _announce(error: BaseException) -> None:
@@ -72,7 +72,7 @@ def record_job(number: str, cancel: Callable[[list[str]], object]) -> None:
     submitted = Path(os.environ[SUBMITTED])
     with suppress(FileNotFoundError), open(submitted, "a", opener=_open_existing) as file:
         file.write(f"{number}\n")
-    if not submitted.exists():
+    if _has_ended():
         cancel([number])
         raise BertlineError(f"snakemake has ended; its new job {number} was canceled")
 

@@ -33,6 +33,7 @@ GPU = "nvidia.com/gpu"
 # A Pod is a host named after its Job and its number, and a host's name has at most 63 characters.
 MAX_NAME = 52
 QUEUE = "kueue.x-k8s.io/queue-name"
+WITHOUT_CONFIGURATION = "localhost:8080"  # what kubectl then asks
 SCRIPT = """#!/bin/sh
 # All processes get the signal to stop; this shell waits for them.
 trap : TERM
@@ -208,6 +209,11 @@ def _kubectl(*arguments: str, given: dict[str, Any] | None = None) -> str:
     command = ["kubectl", *arguments]
     text = json.dumps(given) if given else None
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode and WITHOUT_CONFIGURATION in done.stderr:
+        raise BertlineError(
+            f"kubectl {arguments[0]}: no cluster is configured, or one at {WITHOUT_CONFIGURATION}, which does not "
+            "answer; set KUBECONFIG so that `kubectl get jobs` works"
+        )
     if done.returncode:
         no_answer = generic_submission.NO_ANSWER.search(done.stderr)
         error = generic_submission.NoAnswer if no_answer else BertlineError

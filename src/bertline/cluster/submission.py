@@ -12,6 +12,7 @@ import getpass
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,15 +20,18 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from bertline.cluster.slurm import output_of
 from bertline.cluster.waiting import wait_for_answer
+from bertline.console import BertlineError
 
 # The executor captures the output of sbatch: messages for a person go through a pipe to snakemake's own output.
 MESSAGES = "BERTLINE_MESSAGES"
-# A file with the numbers of the jobs that a run has submitted, one a line.
+# A file with the numbers of the jobs that a run has submitted, one a line, and CLOSED when no more may be.
 SUBMITTED = "BERTLINE_SUBMITTED"
+CLOSED = "closed"
 # Messages of Slurm (slurm_errno.c) when its controller is away or too busy. The request may have arrived all the same.
 NO_ANSWER = re.compile(
     r"unable to contact slurm controller|socket timed out|zero bytes were transmitted|controller in standby mode"
@@ -47,13 +51,30 @@ class _NotYet(Exception):
 
 
 def use_waiting_sbatch(folder: Path) -> None:
-    """Put `folder`, which contains the waiting sbatch, first on the PATH of this process and its children."""
+    """Put `folder`, which contains the waiting sbatch, first on the PATH of this process and its children.
+
+    After Ctrl-C nothing is submitted: the executor cancels its jobs in the queue, but still waits for its submissions.
+
+    Call this in the main thread.
+    """
     # And this interpreter, because snakemake can be started without its environment on the PATH.
     os.environ["PATH"] = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
     read, write = os.pipe()
     os.environ[MESSAGES] = f"/proc/{os.getpid()}/fd/{write}"
-    os.environ[SUBMITTED] = f"/proc/{os.getpid()}/fd/{os.memfd_create('submitted')}"
+    submitted = os.memfd_create("submitted")
+    os.environ[SUBMITTED] = f"/proc/{os.getpid()}/fd/{submitted}"
     threading.Thread(target=_print_lines, args=[read], daemon=True).start()
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before):  # ignored, as in the background of a script
+        return
+
+    def close(number: int, frame: FrameType | None) -> None:
+        # Opened anew for an offset of its own, and without the lock, which a submission has while it waits.
+        with open(os.environ[SUBMITTED], "a", encoding="utf-8") as file:
+            print(CLOSED, file=file)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, close)
 
 
 def _print_lines(descriptor: int) -> None:
@@ -83,12 +104,17 @@ def submit(arguments: Sequence[str], *, wrapper: Path) -> int:
         return 127
     with _submitted_jobs() as submitted:
         try:
-            done = _wait_for_answer([sbatch, *arguments], sys.stdin.read(), known=submitted.read().split())
-        except _NotYet as error:
-            print(error.args[1], file=sys.stderr)
+            done = _wait_for_answer([sbatch, *arguments], sys.stdin.read(), submitted)
+        except (_NotYet, BertlineError) as error:
+            print(error.args[-1], file=sys.stderr)
             return 1
         if done.returncode == 0 and (number := re.search(r"\d+", done.stdout)):
             submitted.write(f"{number[0]}\n")
+            submitted.flush()
+            if _has_ended(submitted):
+                subprocess.run(["scancel", number[0]], check=False)  # noqa: S603, S607
+                print(f"snakemake has ended; its new job {number[0]} was canceled", file=sys.stderr)
+                return 1
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     return done.returncode
@@ -104,8 +130,15 @@ def _submitted_jobs() -> Iterator[IO[str]]:
         yield submitted
 
 
-def _wait_for_answer(command: list[str], script: str, known: Collection[str]) -> subprocess.CompletedProcess[str]:
-    """Return sbatch's answer. Raises _NotYet if there is none for a day."""
+def _has_ended(submitted: IO[str]) -> bool:
+    """Return whether snakemake has ended, or was interrupted."""
+    submitted.seek(0)
+    return CLOSED in submitted.read().split() or not os.path.exists(os.environ.get(SUBMITTED, "/"))
+
+
+def _wait_for_answer(command: list[str], script: str, submitted: IO[str]) -> subprocess.CompletedProcess[str]:
+    """Return sbatch's answer. Raises _NotYet if there is none for a day, BertlineError if snakemake has ended."""
+    known = submitted.read().split()
 
     def attempt(repeated: bool) -> subprocess.CompletedProcess[str]:
         if repeated and (job := _find_job(command, known)):
@@ -119,7 +152,7 @@ def _wait_for_answer(command: list[str], script: str, known: Collection[str]) ->
             raise _NotYet("no more jobs may be in the queue", said)
         return done
 
-    return wait_for_answer(attempt, _NotYet, _announce)
+    return wait_for_answer(attempt, _NotYet, _announce, lambda: _has_ended(submitted))
 
 
 def _has_jobs() -> bool:

@@ -1,20 +1,27 @@
-"""Repetition of a request to a scheduler whose server is away or too busy."""
+"""Repetition of a request to a scheduler whose server is away or too busy, while snakemake runs."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 import tenacity
 
+from bertline.console import BertlineError
+
 MAX_SECONDS = 24 * 3600
 MAX_PAUSE = 60.0  # seconds between two attempts
+POLL_SECONDS = 1.0  # between two looks at whether snakemake has ended, in a pause
 
 T = TypeVar("T")
 
 
 def wait_for_answer(
-    attempt: Callable[[bool], T], unanswered: type[Exception], announce: Callable[[BaseException], None]
+    attempt: Callable[[bool], T],
+    unanswered: type[Exception],
+    announce: Callable[[BaseException], None],
+    has_ended: Callable[[], bool],
 ) -> T:
     """Call `attempt` until it does not raise `unanswered`, for at most a day, and return what it returns.
 
@@ -22,15 +29,22 @@ def wait_for_answer(
         attempt: called with whether it is a repetition, because a request without an answer may have been accepted.
         unanswered: the exception of a request to repeat.
         announce: called with the first of these.
+        has_ended: returns whether snakemake has ended, or was asked to. Then nothing may be submitted any more.
 
-    Raises what `attempt` raised last.
+    Raises what `attempt` raised last, and BertlineError if snakemake has ended.
     """
 
     def before_sleep(state: tenacity.RetryCallState) -> None:
         if state.attempt_number == 1 and state.outcome and (error := state.outcome.exception()):
             announce(error)
 
+    def pause(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not has_ended():
+            time.sleep(min(POLL_SECONDS, left))
+
     retrying = tenacity.Retrying(
+        sleep=pause,
         retry=tenacity.retry_if_exception_type(unanswered),
         wait=tenacity.wait_exponential(max=MAX_PAUSE),
         stop=tenacity.stop_after_delay(MAX_SECONDS),
@@ -39,5 +53,7 @@ def wait_for_answer(
     )
     for trial in retrying:
         with trial:
+            if has_ended():
+                raise BertlineError("snakemake has ended; this job is not submitted")
             answer = attempt(trial.retry_state.attempt_number > 1)
     return answer

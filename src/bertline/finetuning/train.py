@@ -23,6 +23,7 @@ from bertline.finetuning.options import Options
 from bertline.finetuning.prepared import Evaluation, PreparedTask, prepare_task
 from bertline.finetuning.step import Learner
 from bertline.finetuning.workers import best_worker, meet
+from bertline.limits import available_cores
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import load_encoder, load_huggingface, write_huggingface
@@ -243,7 +244,7 @@ def join(options: Options, stop_signal: StopSignal | None) -> tuple[Group, objec
     set while they wait for it.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        group = join_group(options.threads or os.cpu_count() or 1)
+        group = join_group(options.threads or available_cores())
         if not group.is_rank_zero:
             logging.getLogger().setLevel(logging.ERROR)
         logger.info(describe(group))

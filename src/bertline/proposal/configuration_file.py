@@ -49,8 +49,8 @@ def tokenizer_settings(language: str, vocab_size: int, *, has_case: bool) -> tup
     return {"train": kind, "vocab_size": vocab_size, "lowercase": has_case, "strip_accents": False}, why
 
 
-def command(path: str, proposal: Proposal) -> str:
-    """Return the command that runs a configuration as proposed."""
+def command(path: str, proposal: Proposal, machine: Machine) -> str:
+    """Return the command that runs a configuration as proposed, on the machine that it was sized to."""
     micro = "auto" if proposal.micro_batch_tokens is None else proposal.micro_batch_tokens
     options = [
         f"pretrain_phase:processes_per_node={proposal.processes}",
@@ -58,7 +58,9 @@ def command(path: str, proposal: Proposal) -> str:
         *(["\"pretrain_phase:trainer_options='--compile'\""] if proposal.compiled else []),
     ]
     hidden = [f"{VISIBLE}="] if os.environ.get(VISIBLE) == "" else []  # a training takes any GPU that it sees
-    snakemake = ["snakemake --profile profiles/local", f"--configfile={shlex.quote(path)}", "--set-resources"]
+    # A container's share of a processor's time, of which Snakemake takes no account.
+    limit = [f"--cores={machine.cores}"] if machine.cores < len(os.sched_getaffinity(0)) else []
+    snakemake = ["snakemake --profile profiles/local", *limit, f"--configfile={shlex.quote(path)}", "--set-resources"]
     return " ".join([*hidden, *snakemake, *options])
 
 
@@ -150,7 +152,7 @@ def configuration(
     lines.comment(
         f"The {proposal.limit} limits the training. Change any value; `make plan` then shows what will run. Run it:"
     )
-    lines.comment(f"    {command(path, proposal)}")
+    lines.comment(f"    {command(path, proposal, machine)}")
     lines.add(0, "", "")
     lines.add(0, "experiment", name, why="in MLflow")
     lines.add(0, "corpora:")

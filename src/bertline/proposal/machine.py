@@ -86,16 +86,17 @@ def _gpus() -> tuple[tuple[str, ...], int, bool]:
 
 
 def _visible_gpus(visible: str | None) -> list[Any]:
-    """Return NVML's handles of the GPUs that CUDA shows, in its order: NVML itself lists all.
+    """Return NVML's handles of the GPUs that CUDA shows: NVML itself lists all.
 
     Args:
-        visible: CUDA_VISIBLE_DEVICES, indices or the beginnings of UUIDs. The first that there is not ends the list.
+        visible: CUDA_VISIBLE_DEVICES, indices in NVML's order or the beginnings of UUIDs. The first that there is not
+            ends the list.
     """
     import pynvml
 
     gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     if visible is None:
-        return gpus
+        return [_slice_or_whole(gpu) for gpu in gpus]
     uuids = [str(pynvml.nvmlDeviceGetUUID(gpu)) for gpu in gpus]
     chosen: list[int] = []
     for entry in map(str.strip, visible.split(",")):
@@ -111,7 +112,19 @@ def _visible_gpus(visible: str | None) -> list[Any]:
         if matching[0] in chosen:  # CUDA takes a list with a repetition for an empty one
             return []
         chosen += matching
-    return [gpus[index] for index in chosen]
+    return [_slice_or_whole(gpus[index]) for index in chosen]
+
+
+def _slice_or_whole(gpu: Any) -> Any:
+    """Return NVML's handle of the first slice (MIG) of a GPU that is divided, the one that CUDA uses, or of the GPU."""
+    import pynvml
+
+    with suppress(pynvml.NVMLError):  # a GPU that cannot be divided
+        if pynvml.nvmlDeviceGetMigMode(gpu)[0]:
+            for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+                with suppress(pynvml.NVMLError):  # nothing at this place, or not for this container
+                    return pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
+    return gpu
 
 
 def _has_bf16(gpu: Any) -> bool:
