@@ -158,6 +158,25 @@ def test_an_image_knows_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _git_state() == (None, None)
 
 
+def test_the_code_has_changes_but_not_by_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that users write into the checkout are new files, as site.yaml."""
+    monkeypatch.setattr("bertline.training.started.CHECKOUT", tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/old.py").touch()
+    author = ("-c", "user.name=a", "-c", "user.email=a@b.invalid")
+    for command in (["init", "--quiet"], ["add", "src"], [*author, "commit", "--quiet", "--message=all"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    (tmp_path / "mine.yaml").touch()
+    commit, dirty = _git_state()
+    assert (len(commit or ""), dirty) == (40, False)
+    (tmp_path / "src/new.py").touch()
+    assert _git_state() == (commit, True)
+    (tmp_path / "src/new.py").unlink()
+    (tmp_path / "src/old.py").write_text("changed")
+    assert _git_state() == (commit, True)
+
+
 def test_an_image_keeps_what_bertline_and_the_server_need_and_no_tools_of_tests() -> None:
     spec = importlib.util.spec_from_file_location("tools", ROOT / "deploy/containers/remove_test_tools.py")
     assert spec is not None

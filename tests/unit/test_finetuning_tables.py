@@ -97,6 +97,9 @@ def test_a_cell_of_a_tsv_is_the_text_between_two_tabs(tmp_path: Path) -> None:
             "line 3: column 'verdict': given 'maybe', allowed are no, yes",
         ),
         ("d.csv", "premise,claim,verdict\n", "contains no example"),
+        ("d.csv", "premise;claim;verdict\na, b;c;yes\n", "its columns are divided by semicolons; convert it to CSV"),
+        ("d.csv", "premise\tclaim\tverdict\na\tb\tyes\n", "its columns are divided by tabs; convert it to CSV"),
+        ("d.tsv", "premise;claim;verdict\na;b;yes\n", "its columns are divided by semicolons; convert it to CSV"),
         ("d.jsonl", '{"premise": "a"}\n', "line 1: no column 'claim', it has premise"),
         (
             "d.jsonl",
@@ -496,6 +499,33 @@ def test_a_table_of_as_many_columns_is_not_taken_for_one_without_a_header(tmp_pa
     (tmp_path / "own.tsv").write_text("id\tauthor\tyear\ttext\n1\tA\t1999\tThe water is cold.\n")
     with pytest.raises(BertlineError, match="no column 'sentence', it has id, author, year, text"):
         list(read_texts(tmp_path / "own.tsv", ("sentence",), cola))
+
+
+def test_texts_to_predict_from_are_divided_by_commas(tmp_path: Path) -> None:
+    path = tmp_path / "semi.csv"
+    path.write_text("id;text\n1;The water is cold.\n")
+    line = r"semi\.csv: its columns are divided by semicolons; convert it to CSV with commas \(.*\), or to \.jsonl$"
+    with pytest.raises(BertlineError, match=line):
+        list(read_texts(path, ["text"]))
+    path.write_text("a;b\nThe water is cold; it is deep.\n")  # a name that is given as it is
+    assert list(read_texts(path, ["a;b"])) == [("The water is cold; it is deep.",)]
+
+
+def test_capitals_in_a_suffix_change_nothing(tmp_path: Path) -> None:
+    rows = [("a", "b", "yes"), ("c", "d", "no")]
+    for suffix, write in {**WRITERS, ".tsv": write_tsv}.items():
+        path = tmp_path / f"Data{suffix.upper()}"
+        write(path, rows)
+        read = read_examples(path, TASK)
+        assert (read.first, read.second, read.targets.tolist()) == (["a", "c"], ["b", "d"], [1, 0])
+        assert list(read_texts(path, ["claim"])) == [("b",), ("d",)]
+    (tmp_path / "Other.PARQUET").write_bytes((tmp_path / "Data.PARQUET").read_bytes())
+    named = TextTask(title="", texts=("x", "y"), label="z", labels=("no", "yes"), parquet_columns=NAMES)
+    assert read_examples(tmp_path / "Other.PARQUET", named).first == ["a", "c"]
+    cola = TASKS["cola"]
+    assert isinstance(cola, TextTask)
+    (tmp_path / "Own.TSV").write_text("gj04\t1\t\tThe water is cold.\n")
+    assert list(read_texts(tmp_path / "Own.TSV", ("sentence",), cola)) == [("The water is cold.",)]
 
 
 def test_white_space_around_a_label_makes_no_other_class(tmp_path: Path, tokenizer: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from fault_counts import TIMES, drawing
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from test_corpus_damage import mutate
 
@@ -756,6 +756,7 @@ WILDCARDS = st.sampled_from(
 def test_patterns_mean_what_they_mean_for_glob(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], link: tuple[str, str], pattern: list[str]
 ) -> None:
+    assume(link[1] != "s" or pattern.count("**") < 2)  # glob follows a loop 40 times for each
     folder = tmp_path_factory.mktemp("tree")
     for file in (["s", "o.txt"], ["o", "b.txt"], ["o", "a", "c.txt"], *(["s", *parts] for parts in files)):
         path = folder.joinpath(*file)
@@ -1020,11 +1021,26 @@ def test_a_name_of_a_training_has_its_state() -> None:
     lock = folder / paths.LOCK
     lock.parent.mkdir(parents=True)
     lock.write_text(json.dumps({"pid": 7, "host": "gpu1", "process_started": 0, "job": "12"}))
-    assert state() == f"trains: step 0 of {steps}"
+    assert state() == "trains: no step is saved"
     (folder / paths.DURABLE).write_text('{"step": 3}')
-    assert state() == f"trains: step 3 of {steps}"
+    assert state() == f"trains: step 3 of {steps} is saved"
     os.utime(lock, (0, 0))  # no heartbeat
-    assert state() == f"started: step 3 of {steps}"
+    assert state() == f"started: step 3 of {steps} is saved"
+
+
+def test_a_model_that_was_deleted_is_planned() -> None:
+    plan = plan_of(CONFIG)
+    write_links(plan, existing_only=False)
+    name, model = "results/runs/first/squad_v1/model", Path("model")
+    choice = Path(paths.KEPT_CHOICE.format(kept=plan.runs["first"]["kept"]["squad_v1"]))
+    choice.parent.mkdir(parents=True)
+    write_json(choice, {})
+    Path(name).unlink(missing_ok=True)
+    Path(name).symlink_to(model.absolute())
+    model.mkdir()
+    assert dict(target_states(plan, None))[name] == "finished"
+    model.rmdir()
+    assert dict(target_states(plan, None))[name] == "planned"
 
 
 def test_the_latest_report_is_the_last_one_that_exists() -> None:

@@ -84,6 +84,8 @@ def test_a_link_of_a_run_of_another_configuration_is_a_folder(tmp_path: Path) ->
         with pytest.raises(BertlineError, match=r"predict\.new\.model: given \S+, allowed are results/runs/theirs"):
             plan_of(model=given)
     shutil.copytree("theirs", "results/runs/other/table/t/model")
+    with pytest.raises(BertlineError, match=r"predict\.new\.model: given results/runs/other/table/t, allowed are"):
+        plan_of(model="results/runs/other/table/t")  # as after the run was renamed
     for given in ("results/runs/other/table/t/model", f"{tmp_path}/results/runs/other/table/t/model"):
         assert Path(model_folder(entry_of(plan_of(model=given))["model"])).samefile("results/runs/other/table/t/model")
 

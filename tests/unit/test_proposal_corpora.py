@@ -75,6 +75,31 @@ def shaped(folder: Path) -> Corpus:
     return corpus
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "marks"),
+    [
+        ("a.csv", "id;content;label\n1;It rained.;a\n", "semicolons"),
+        ("a.csv", 'id;content;label\n1;First, then,"quoted";a\n', "semicolons"),
+        ("a.csv", "id;content;label\n", "semicolons"),
+        ("a.CSV", "id\tcontent\n1\tIt rained, and more.\n", "tabs"),
+        ("a.tsv", "id;content\n1;It rained.\n", "semicolons"),
+    ],
+)
+def test_a_table_divided_by_another_mark_is_told(tmp_path: Path, name: str, content: str, marks: str) -> None:
+    (tmp_path / name).write_text(content)
+    [corpus], _ = corpora_of([str(tmp_path)])
+    for column in (None, "content"):
+        with pytest.raises(BertlineError, match=rf"/{name}: its columns are divided by {marks}; convert it to CSV"):
+            find_shape(corpus, "utf-8", column)
+
+
+def test_a_column_that_is_given_may_have_a_semicolon_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('text; cleaned\n"It rained; it was cold."\n')
+    [corpus], _ = corpora_of([str(tmp_path)])
+    find_shape(corpus, "utf-8", "text; cleaned")
+    assert corpus.settings["text"] == "text; cleaned"
+
+
 def test_of_an_unpacked_leipzig_corpus_only_the_sentences_count(tmp_path: Path) -> None:
     put(tmp_path, *(f"deu_news-{kind}.txt" for kind in ("sentences", "words", "sources", "inv_so", "co_n")))
     corpus = shaped(tmp_path)

@@ -241,6 +241,16 @@ def test_the_size_of_a_text_without_spaces_is_in_characters(tmp_path: Path) -> N
     assert "about 10,000,000 characters, language ja" in first
 
 
+@pytest.mark.parametrize(("bytes_read", "documents"), [(10**7, "100 documents"), (10**6, "about 100 documents")])
+def test_the_number_of_documents_is_about_right_if_not_all_were_read(
+    tmp_path: Path, bytes_read: int, documents: str
+) -> None:
+    found = found_text(tmp_path)
+    found.corpora[0].bytes, found.corpora[0].bytes_read = 10**7, bytes_read
+    first = configuration("own", "own.yaml", found, proposed(10**7, LAPTOP, 1e11), LAPTOP).splitlines()[0]
+    assert f" MB, {documents}, about 1,700,000 words, " in first
+
+
 def test_little_memory_and_disk_are_one_line_each() -> None:
     with pytest.raises(BertlineError, match=r"0\.1 GB of memory are too little for the smallest network; close"):
         proposed(10**7, replace(LAPTOP, memory=10**8), 1e11)

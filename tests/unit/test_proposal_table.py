@@ -33,6 +33,22 @@ def test_a_table_is_divided_and_described(tmp_path: Path) -> None:
     assert 15 < len(parts[1]) < 65
 
 
+@pytest.mark.parametrize("name", ["Reviews.CSV", "Reviews.Tsv", "Reviews.JSONL", "Reviews.PARQUET"])
+def test_a_table_with_capitals_in_its_suffix_is_read(tmp_path: Path, name: str) -> None:
+    texts, labels = [f"{text_of(n)} {n}" for n in range(40)], ["ab"[n % 2] for n in range(40)]
+    path = tmp_path / name
+    if name.endswith("PARQUET"):
+        pyarrow.parquet.write_table(pyarrow.table({"text": texts, "label": labels}), path)
+    elif name.endswith("JSONL"):
+        path.write_text(GOOD)
+    else:
+        with path.open("w", newline="") as file:
+            rows = [("text", "label"), *zip(texts, labels, strict=True)]
+            csv.writer(file, delimiter="," if name.endswith("CSV") else "\t").writerows(rows)
+    described = describe_table([str(path)], tmp_path / "out")
+    assert (described["name"], described["rows"], described["settings"]["label"]) == ("Reviews", 40, "label")
+
+
 def test_a_short_second_text_is_used_and_what_is_left_out_is_named(tmp_path: Path) -> None:
     """A hypothesis of some words beside a long premise is a text; an address or a name of two words is none."""
     path = tmp_path / "pairs.jsonl"
@@ -122,6 +138,9 @@ def test_labels_of_a_kind_that_no_class_has_are_one_line(tmp_path: Path, label: 
         ("a.xlsx", "", r"given '\.xlsx', allowed are \.tsv, \.csv, \.jsonl, \.parquet; convert the file"),
         ("absent.csv", None, "does not exist; give a table with a column of texts and one of labels"),
         ("a.csv", "x,y\n1,2\n", r"no column of labels among x, y; name one 'label'"),
+        ("a.csv", "id;text;label\n1;some text;a\n", r"a\.csv: its columns are divided by semicolons; convert it"),
+        ("a.csv", "text;label\nsome, or more;a\n", r"a\.csv: its columns are divided by semicolons; convert it"),
+        ("a.CSV", "text\tlabel\nsome text\ta\n", r"a\.CSV: its columns are divided by tabs; convert it"),
         ("a.csv", "label\n" + "a\nb\n" * 40, "no column of texts besides 'label'; add one"),
         ("a.csv", "text,label\nsome text,a\n", r"has 1 rows; 20 or more are needed"),
         ("a.jsonl", "[1, 2]\n" * 30, r"a\.jsonl: line 1: no JSON object"),

@@ -151,7 +151,7 @@ def test_a_folder_becomes_a_corpus_for_each_kind_of_files(tmp_path: Path) -> Non
         "texts": [f"{tmp_path}/**/*.txt"],
         "pages": [f"{tmp_path}/**/*.html"],
     }
-    assert found.documents == 9
+    assert (found.documents, any(corpus.is_extrapolated for corpus in found.corpora)) == (9, False)
     assert found.not_read == {".jpg": 1}
 
 
@@ -203,7 +203,7 @@ def test_much_text_is_extrapolated_from_a_part(tmp_path: Path, monkeypatch: pyte
     write_texts(tmp_path, 400)
     found = look_at([str(tmp_path)], SCHEMA)
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert found.corpora[0].documents_read == 40
+    assert (found.corpora[0].documents_read, found.corpora[0].is_extrapolated) == (40, True)
     assert found.documents == pytest.approx(400, rel=0.02)
     assert found.characters == pytest.approx(size, rel=0.02)
 

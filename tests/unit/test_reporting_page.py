@@ -338,8 +338,10 @@ def test_unfinished_parts_of_a_run_are_reported_first(record: Path) -> None:
     for path in Path("results/finetunings").glob("rte-pretrained-*/metrics.json"):
         path.unlink()
     text = as_text(write_report([record], Path("unfinished")))
-    assert "Not finished: phase2 (at step 40), RTE (3 of 9 fine-tunings)." in text
+    assert "Not finished: phase2 (at step 40), RTE (3 of 9 fine-tunings missing)." in text
     assert "phase2 (unfinished) 40 " in text
+    first, *_ = summary([record]).splitlines()
+    assert first == "demo, not finished: phase2 (at step 40), RTE (3 of 9 fine-tunings missing)"
 
 
 def test_the_page_can_be_made_before_every_seed_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +349,7 @@ def test_the_page_can_be_made_before_every_seed_has_started(tmp_path: Path, monk
     record = write_run(tmp_path, tasks=("rte",), seeds=2)
     shutil.rmtree("results/finetunings/rte-pretrained-0.0005-2")
     text = as_text(write_report([record], Path("report")))
-    assert "Not finished: RTE (1 of 6 fine-tunings)." in text
+    assert "Not finished: RTE (1 of 6 fine-tunings missing)." in text
     assert "RTE 400 accuracy 78.7 " in text
 
 

@@ -313,10 +313,17 @@ DATA = ("dataset", "dataset/shards", "dataset/seq128", "corpora/shelf")
 
 def test_a_dataset_that_was_deleted_after_the_last_phase_on_it_is_no_work(trained: Plan) -> None:
     assert jobs_left(trained) == {}
-    assert state_of_dataset(trained) == "deleted, not needed"
-    assert states_of_data(trained) == dict.fromkeys(DATA, "deleted, not needed")
+    assert state_of_dataset(trained) == "not needed"
+    assert states_of_data(trained) == dict.fromkeys(DATA, "not needed")
     write(Path("results/datasets/d/seq128/00000.h5"))
     assert states_of_data(trained)["dataset/seq128"] == "1 of 3 finished, the others are not needed"
+
+
+def test_the_baseline_of_a_report_that_is_there_needs_no_deleted_dataset(trained: Plan) -> None:
+    (PHASE / "trigram.json").unlink()
+    assert jobs_left(trained) == {}
+    Path(report_page(trained)).unlink()
+    assert jobs_left(trained).keys() == {"corpus shelf", "dataset books, its shards"}
 
 
 def test_a_deleted_dataset_is_work_if_the_next_phase_needs_it(trained: Plan) -> None:
@@ -336,7 +343,8 @@ def test_samples_that_were_deleted_are_work_if_the_next_phase_needs_them(trained
     trained.phases["1" * 16] = {**trained.phases[KEY], "phase": "phase2", "model": {**MODEL, "vocab_size": 1000}}
     assert jobs_left(trained)["dataset books, its shards"] == 2 + 2  # of 00000 and the held-out text
     assert state_of_dataset(trained) == "2 of 6 files encoded"
-    assert "corpus shelf" not in jobs_left(trained)
+    # The card is written again after them, with the counts of the corpora.
+    assert jobs_left(trained)["corpus shelf"] == 2
 
 
 def test_a_dataset_of_no_run_is_work_until_the_report_is_made(trained: Plan) -> None:
@@ -349,7 +357,7 @@ def test_a_dataset_of_no_run_is_work_until_the_report_is_made(trained: Plan) -> 
 def test_of_a_deleted_dataset_a_new_fine_tuning_needs_the_tokenizer(trained: Plan) -> None:
     trained.finetunings["new"] = {"dataset": "d"}
     assert jobs_left(trained) == {"corpus shelf": 2, "dataset books, its shards": 2}
-    assert state_of_dataset(trained) == "deleted, only its tokenizer is needed"
+    assert state_of_dataset(trained) == "only its tokenizer is needed"
     write(Path("results/datasets/d/tokenizer.json"))
     assert jobs_left(trained) == {}
 

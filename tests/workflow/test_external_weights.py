@@ -118,7 +118,7 @@ def test_a_run_of_external_weights_and_another_with_a_bad_task(folder: Path, sam
     assert "Traceback (most recent call last)" not in finished.stdout
     scores = list((folder / "results/finetunings").glob("*/metrics.json"))
     assert [json.loads(path.read_text())["task"] for path in scores] == ["cola"]
-    assert "Not finished: RTE (1 of 1 fine-tuning). " in page_of(folder, "unfinished")
+    assert "Not finished: RTE (1 of 1 fine-tuning missing). " in page_of(folder, "unfinished")
     assert "CoLA" in page_of(folder, "unfinished")
 
     dev.write_text(good)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import os
@@ -21,10 +22,10 @@ pytestmark = pytest.mark.slow
 SHELL_LINE = re.compile(r"^ +shell:\n +((launch|run_script)\(\s*)?r?\"", re.MULTILINE)  # up to the quotation mark
 
 
-def snakemake(folder: Path, *arguments: str) -> str:
+def snakemake(folder: Path, *arguments: str, check: bool = True) -> str:
     # Targets first: after --configfile they would be read as further configurations.
     options = ("--profile", "profiles/local", "--configfile", "small.yaml")
-    return run_snakemake(folder, *arguments, *options).stdout
+    return run_snakemake(folder, *arguments, *options, check=check).stdout
 
 
 def write_config(folder: Path, config: dict) -> None:
@@ -243,11 +244,46 @@ def test_deleted_datasets_are_not_made_again_for_what_is_finished(copied: Path) 
     assert "Nothing to be done" in snakemake(copied, "--dry-run", "pretrain", "finetune", "report")
     forced = jobs_of(snakemake(copied, "--dry-run", "pretrain", "--forcerun", "pretrain_phase"))
     assert {"write_dataset_card", "pretrain_phase"} <= forced.keys()
+    model = "results/runs/first/glue/cola/seed1/huggingface"
+    for option in ("--force", "--forcerun"):
+        assert {"train_tokenizer", "finetune_task"} <= jobs_of(snakemake(copied, "--dry-run", option, model)).keys()
     scores = next(copied.glob("results/finetunings/*/metrics.json"))
     scores.unlink()
     jobs = jobs_of(snakemake(copied, "--dry-run", "finetune"))
     assert {"train_tokenizer", "finetune_task"} <= jobs.keys()
     assert "pretrain_phase" not in jobs
+
+
+def test_a_finished_phase_is_not_deleted_because_its_job_did_not_return(copied: Path) -> None:
+    """As when snakemake's machine dies while the job trains on a cluster, and the dataset is deleted afterwards."""
+    shutil.rmtree(copied / "results/datasets")
+    weights = next(path.relative_to(copied) for path in copied.glob("results/phases/*/model.safetensors"))
+    marker = copied / ".snakemake/incomplete" / base64.b64encode(str(weights).encode()).decode()
+    marker.parent.mkdir(exist_ok=True)
+    marker.touch()
+    said = snakemake(copied, "pretrain", check=False)
+    assert f"error: Snakemake would delete {weights} to make it again" in said
+    assert (copied / weights).exists()
+    (advised,) = re.findall(r"keep it with `snakemake (--cleanup-metadata [^`]*)`", said)
+    snakemake(copied, *advised.split())
+    assert "Nothing to be done" in snakemake(copied, "pretrain")
+
+
+def test_a_run_on_the_phase_of_another_describes_their_deleted_dataset(copied: Path) -> None:
+    config = copy.deepcopy(SMALL_CONFIG)
+    finetune = config["runs"]["first"]["finetune"]
+    config["runs"]["second"] = {"pretrained": "results/runs/first/phase1", "finetune": finetune}
+    write_config(copied, config)
+    snakemake(copied)
+    shutil.rmtree(copied / "results/datasets")
+    shutil.rmtree(copied / "results/corpora")
+    config["runs"]["second"]["description"] = "Described anew."
+    write_config(copied, config)
+    snakemake(copied)
+    page = (copied / "results/report/latest/index.html").read_text()
+    assert "Described anew." in page
+    assert "Not finished" not in page
+    assert not (copied / "results/datasets").exists()
 
 
 def test_samples_are_made_before_a_new_phase_on_them_and_when_their_dataset_is_asked_for(copied: Path) -> None:

@@ -38,6 +38,17 @@ def check_inputs():
         sys.exit(f"error: {first}" + (f" (and {len(others)} more)" if others else ""))
 
 
+def check_inputs_left_out():
+    """Stop before Snakemake deletes outputs to make them again without their inputs, for a reason of its own."""
+    for job in workflow.dag.needrun_jobs():
+        for file in filter(LEFT_OUT.get, job.output):
+            sys.exit(
+                f"error: Snakemake would delete {file} to make it again, perhaps because it was interrupted at the end of the "
+                f"job, but {LEFT_OUT[file]} is absent; keep it with `snakemake --cleanup-metadata {file}`, or make both again "
+                f"with --forcerun {file}"
+            )
+
+
 def check_disk():
     """Stop a real run where Snakemake would end in a traceback, or delete what a job has just made."""
     jobs = list(workflow.dag.needrun_jobs())
@@ -143,6 +154,7 @@ if DISPLAY:
 onstart:
     with exit_on_errors():
         check_inputs()
+        check_inputs_left_out()
         check_disk()
         check_cluster()
         print_warnings()

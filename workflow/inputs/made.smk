@@ -2,6 +2,9 @@
 
 import functools
 
+# An input that was left out, by each of the existing outputs that were made of it.
+LEFT_OUT = {}
+
 
 def made_of(function, wildcard, outputs):
     """Return a function for a rule's input: what `function` of planning/inputs.py returns, if the graph makes it.
@@ -19,25 +22,30 @@ def made_of(function, wildcard, outputs):
         model = paths.FINETUNED_MODEL.format(finetuning=wildcards[wildcard])
         if (
             exist == made
-            or is_forced(paths_of_outputs)
+            or is_forced(paths_of_outputs[0], wildcards)
             or not all(map(os.path.exists, paths_of_outputs))
             or (wildcard == "finetuning" and model in models_to_make_again())
         ):
             return made
+        absent = next(file for file in made if file not in exist)
+        LEFT_OUT.update(dict.fromkeys(paths_of_outputs, absent))
         return exist
 
     return files
 
 
-def is_forced(outputs):
-    """Return whether Snakemake makes existing `outputs` of a job again: with --forceall, --forcerun or --force."""
+def is_forced(output, wildcards):
+    """Return whether Snakemake runs the job of an existing `output` again: with --forceall, --forcerun or --force."""
     settings = workflow.dag_settings
     # Snakemake's own jobs on a cluster have --force, and name the job.
     if settings.forceall or (settings.forcetargets and settings.target_jobs):
         return True
     forced = {*settings.forcerun, *(settings.targets if settings.forcetargets else ())}
-    producers = (rule.name for rule in workflow.rules if rule.is_producer(outputs[0]))
-    return not forced.isdisjoint(outputs) or not forced.isdisjoint(producers)
+    return any(
+        not forced.isdisjoint([rule.name, *rule.expand_output(wildcards)[0]])
+        for rule in workflow.rules
+        if forced and rule.is_producer(output)
+    )
 
 
 @functools.cache

@@ -72,14 +72,15 @@ def texts_of(file: Path | str) -> Iterator[str]:
     Tables are `.jsonl`, `.ndjson`, `.csv`, `.parquet`, and any other file, with a row per line and tabs between cells.
     """
     path = Path(file)
-    if path.suffix in (".jsonl", ".ndjson", ".csv"):
+    suffix = path.suffix.lower()
+    if suffix in (".jsonl", ".ndjson", ".csv"):
         with _open(path) as stream:
-            rows = csv_cells(stream, path, "utf-8") if path.suffix == ".csv" else json_objects(stream, path)
+            rows = csv_cells(stream, path, "utf-8") if suffix == ".csv" else json_objects(stream, path)
             for _, row in rows:
                 yield from _strings(row)
-    elif path.suffix == ".json":
+    elif suffix == ".json":
         yield from _strings(read_json(path))
-    elif path.suffix == ".parquet":
+    elif suffix == ".parquet":
         with _open(path) as stream, arrow_errors(path), ParquetFile(stream, page_checksum_verification=True) as table:
             for batch in table.iter_batches():
                 yield from _strings(batch.to_pylist())

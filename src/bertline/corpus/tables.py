@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -119,6 +119,19 @@ def check_columns(found: Iterable[str], columns: Columns, where: str) -> None:
             raise BertlineError(f"{where} has {count} columns '{name}'; rename all but the one to read")
 
 
+def check_delimiter(header: Sequence[str], path: Path) -> None:
+    """Raise BertlineError if the header of a CSV or TSV file is one column, but several by semicolons or tabs.
+
+    A column's own name may contain such a mark: check only a header that lacks a column to read.
+    """
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
+        mark = "semicolons" if ";" in header[0] else "tabs"
+        raise BertlineError(
+            f"{path}: its columns are divided by {mark}; convert it to CSV with commas (a spreadsheet program does), "
+            "or to .jsonl"
+        )
+
+
 def list_names(names: Iterable[str]) -> str:
     """Join names of columns for an error; one with white space at an end or a byte order mark is quoted, to show it."""
     return ", ".join(name if name == tidy(name) else repr(name) for name in names)
@@ -160,12 +173,8 @@ def _csv_rows(
     for where, values in csv_cells(stream, path, encoding, chosen):
         if names is None:
             names = values
-            if len(names) == 1 and columns.text not in names and any(mark in names[0] for mark in ";\t"):
-                mark = "semicolons" if ";" in names[0] else "tabs"
-                raise BertlineError(
-                    f"{path}: its columns are divided by {mark}; convert it to CSV with commas (a spreadsheet program "
-                    "does), or to .jsonl"
-                )
+            if columns.text not in names:
+                check_delimiter(names, path)
             check_columns(names, columns, str(path))
             continue
         if len(values) != len(names):

@@ -101,7 +101,8 @@ def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) ->
 
 def columns_of(task: TextTask, path: Path) -> tuple[str, ...]:
     """Return the columns of a task's texts and of its label in a file."""
-    return task.parquet_columns if path.suffix == ".parquet" and task.parquet_columns else (*task.texts, task.label)
+    is_parquet = path.suffix.lower() == ".parquet"
+    return task.parquet_columns if is_parquet and task.parquet_columns else (*task.texts, task.label)
 
 
 def read_texts(path: Path | str, columns: Sequence[str], task: TextTask | None = None) -> Iterator[tuple[str, ...]]:
@@ -111,7 +112,7 @@ def read_texts(path: Path | str, columns: Sequence[str], task: TextTask | None =
     """
     path = Path(path)
     header: Sequence[str] = ()
-    if task is not None and task.header and path.suffix in (".tsv", ".csv") and path.is_file():
+    if task is not None and task.header and path.suffix.lower() in (".tsv", ".csv") and path.is_file():
         first = column_names(path)
         if len(first) == len(task.header) and first[task.header.index(task.label)] in task.labels:
             header = task.header

@@ -4,6 +4,8 @@
 .csv      a header, quoting as in RFC 4180
 .jsonl    one object per line
 .parquet  as stored by Hugging Face's datasets
+
+Capitals in a suffix make no difference.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ Cells = tuple[str, list[Any] | None]  # location of the row, and the selected ce
 
 def read_records(path: Path) -> Iterator[tuple[str, Json]]:
     """Yield the place of each row, for messages, and all of its cells by their columns. Raises BertlineError."""
-    if path.suffix == ".jsonl":
+    if path.suffix.lower() == ".jsonl":
         yield from _json_records(path)
         return
     names = [name for name in column_names(path) if name]  # a trailing comma makes a column without a name
+    if path.suffix.lower() != ".parquet":
+        _check_delimiter(names, path)
     for where, cells in read_columns(path, names):
         if cells is not None:
             yield where, dict(zip(names, cells, strict=True))
@@ -38,7 +42,7 @@ def read_records(path: Path) -> Iterator[tuple[str, Json]]:
 
 def column_names(path: Path) -> list[str]:
     """Return the columns that a Parquet file states, or the cells of the first row of a .tsv or .csv."""
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         import pyarrow.parquet
 
         from bertline.corpus.columnar import arrow_errors
@@ -64,19 +68,20 @@ def read_columns(
         remedy: what to do about a missing column, besides correcting the file.
     """
     check = partial(_check_columns, columns, remedy)
-    if path.suffix not in SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
         raise BertlineError(f"{path}: given '{path.suffix}', allowed are {', '.join(SUFFIXES)}; convert the file")
     check_exists(path)
-    if path.suffix == ".jsonl":
+    if suffix == ".jsonl":
         yield from _read_jsonl(path, columns, check)
-    elif path.suffix == ".parquet":
+    elif suffix == ".parquet":
         yield from _read_parquet(path, columns, check)
     else:
         yield from _select(path, _delimited_rows(path), columns, check, header, skips_broken_rows)
 
 
 def _delimited_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    if path.suffix == ".csv":
+    if path.suffix.lower() == ".csv":
         return _csv_rows(path)
     return ((number, line.split("\t")) for number, line in read_lines(path))
 
@@ -128,6 +133,8 @@ def _select(
     skips_broken_rows: bool,
 ) -> Iterator[Cells]:
     header = header or next(rows, (1, []))[1]
+    if not set(columns) <= set(header):
+        _check_delimiter(header, path)
     check(f"{path}: line 1", header)
     places = [header.index(column) for column in columns]
     for line, row in rows:
@@ -139,6 +146,12 @@ def _select(
         else:
             problem = f"no column '{header[len(row)]}'" if len(row) < len(header) else "too many columns"
             raise BertlineError(f"{where}: {problem}, it has {len(row)} of {len(header)}; correct or remove the line")
+
+
+def _check_delimiter(header: Sequence[str], path: Path) -> None:
+    from bertline.corpus.tables import check_delimiter  # imports pyarrow
+
+    check_delimiter(header, path)
 
 
 def _read_jsonl(path: Path, columns: Sequence[str], check: Check) -> Iterator[Cells]:

@@ -115,7 +115,12 @@ def record(plan: Plan, name: str) -> Json:
         "model_card": run["config"].get("model_card", {}),
         # Neither a parameter nor a difference between two runs: the name for MLflow's registry, what only cards say.
         "config": {key: value for key, value in run["config"].items() if key not in ("register", "model_card")},
-        "dataset": run["dataset"] and {"fingerprint": run["dataset"], "path": plan.dataset_folder(run["dataset"])},
+        "dataset": run["dataset"]
+        and {
+            "fingerprint": run["dataset"],
+            "path": plan.dataset_folder(run["dataset"]),
+            **_phases_of_others(plan, run),
+        },
         "phases": [
             {"name": phase, "fingerprint": key, "path": paths.PHASE.format(phase=key)}
             for phase, key in run["phases"].items()
@@ -133,6 +138,14 @@ def record(plan: Plan, name: str) -> Json:
         "kept": dict(run["kept"]),
         **({"skipped": list(run["skipped"].values())} if run["skipped"] else {}),
     }
+
+
+def _phases_of_others(plan: Plan, run: RunEntry) -> Json:
+    """Return, of a run without phases, those of others that its fine-tunings start from: they have the data's card."""
+    if run["phases"]:
+        return {}
+    starts = (plan.finetunings[key]["initial_weights"] or {} for key in run["finetunings"].values())
+    return {"phases": sorted({paths.PHASE.format(phase=start["phase"]) for start in starts if "phase" in start})}
 
 
 def report_fingerprint(plan: Plan) -> str:

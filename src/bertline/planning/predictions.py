@@ -141,7 +141,11 @@ def _model(plan: Plan, key: str, given: str | Json, problems: list[str]) -> Json
     runs = Path(paths.RUN).parent
     folder = Path(normal_path(given)) if isinstance(given, str) else Path()
     # The links of a run that is not in the configuration are folders as any other.
-    is_other = folder.is_relative_to(runs) and run_of_link(plan.config, str(folder)) is None and folder.exists()
+    is_other = (
+        folder.is_relative_to(runs)
+        and run_of_link(plan.config, str(folder)) is None
+        and (folder / paths.CONFIG).exists()
+    )
     if is_other or not folder.is_relative_to(runs):
         return external_weights(plan, key, given, problems)
     models: dict[str, Json] = {}

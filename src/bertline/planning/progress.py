@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bertline.planning.plan import Plan
-from bertline.planning.remaining import DatasetLeft, datasets_left
+from bertline.planning.remaining import NOT_NEEDED, DatasetLeft, datasets_left
 from bertline.planning.targets import samples
 from bertline.results import paths
 from bertline.results.journal import JournalPoint, read_last_points
@@ -48,7 +48,7 @@ def _dataset_state(plan: Plan, key: str, left: DatasetLeft | None) -> str:
     if left is None or not (left.card or left.encode):
         if paths.is_finished(plan.dataset_folder(key), paths.DATASET_OUTPUTS):
             return "finished"
-        return "deleted, only its tokenizer is needed" if left and left.write else "deleted, not needed"
+        return "only its tokenizer is needed" if left and left.write else NOT_NEEDED
     files = samples(plan, [key])
     encoded = sum(Path(file).exists() for file in files)
     return f"{encoded} of {len(files)} files encoded" if encoded else "to be made"

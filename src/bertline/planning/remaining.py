@@ -20,6 +20,8 @@ from bertline.planning.plan import Plan
 from bertline.planning.targets import of_runs, report_page, samples
 from bertline.results import paths
 
+NOT_NEEDED = "not needed"  # state of data that was deleted after all that needs it, or that nothing needs
+
 
 @dataclass(frozen=True)
 class DatasetLeft:
@@ -79,19 +81,20 @@ def _needed_cards(plan: Plan) -> set[str]:
 
 
 def _phases_left(plan: Plan) -> list[str]:
-    """Return the phases that still need samples, for their training or their trigram baseline."""
-    outputs = (*paths.PHASE_OUTPUTS, paths.TRIGRAM)
+    """Return the phases that still need samples, for their training or, for the report, their trigram baseline."""
+    outputs = paths.PHASE_OUTPUTS if Path(report_page(plan)).exists() else (*paths.PHASE_OUTPUTS, paths.TRIGRAM)
     return [key for key in plan.phases if not paths.is_finished(paths.PHASE.format(phase=key), outputs)]
 
 
 def _dataset_left(plan: Plan, key: str, cards: set[str], *, needs_tokenizer: bool) -> DatasetLeft:
     """Return what is left of a dataset, given the needed `cards` of all."""
     folder, shards = Path(plan.dataset_folder(key)), plan.datasets[key]["shards"]
-    card = str(folder / paths.CARD) in cards and not (folder / paths.CARD).exists()
-    needed = samples(plan, [key]) if card else []
+    is_absent = str(folder / paths.CARD) in cards and not (folder / paths.CARD).exists()
+    needed = samples(plan, [key]) if is_absent else []
     for phase in _phases_left(plan):
         needed += samples_of_phase(plan, phase) if plan.phases[phase]["dataset"] == key else []
     absent = {Path(file).stem for file in needed if not Path(file).exists()}
+    card = is_absent or bool(absent)  # written again after new samples
     read = set(absent)
     is_trained = "train" in plan.datasets[key]["settings"]["tokenizer"]
     if is_trained and (absent or needs_tokenizer) and not (folder / paths.TOKENIZER).exists():

@@ -7,7 +7,7 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.planning.names import RUNS, Name, names_of
 from bertline.planning.plan import Plan
-from bertline.planning.remaining import files_left
+from bertline.planning.remaining import NOT_NEEDED, files_left
 from bertline.planning.requested import nearest
 from bertline.results import paths
 from bertline.training.lock import owner_of
@@ -23,7 +23,7 @@ SKIPPED = (paths.RUN_RECORD, "model-card.md", "report", "submission", "documents
 def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
     """Return names with their state: finished, trains, started, planned, or how many of their files are finished.
 
-    What was deleted of datasets and corpora after all that needs it is not needed, rather than planned.
+    Files of datasets and corpora that nothing needs any more are not planned, but not needed.
 
     Args:
         under: a run, or a name without results/runs/. It lists what is below it, one by one: seeds, kept checkpoints,
@@ -77,14 +77,18 @@ def _state(plan: Plan, path: str, name: Name, left: set[str]) -> str:
             return "finished"
         step, is_training = paths.durable_step(folder), bool(owner_of(folder / paths.LOCK))
         of = f" of {plan.phases[folder.name]['settings']['steps']}" if folder.name in plan.phases else ""
-        return f"{'trains' if is_training else 'started'}: step {step}{of}" if step or is_training else "planned"
+        saved = f"step {step}{of} is saved" if step else "no step is saved"
+        return f"{'trains' if is_training else 'started'}: {saved}" if step or is_training else "planned"
+    if Path(path).name == "model" and Path(path).is_symlink() and not Path(path).exists():
+        return "planned"  # it was deleted
     if len(files) == 1:
         return "its parts are not listed yet" if files[0].startswith("corpus_") else _one(files[0], left)
     states = [_one(file, left) for file in files]
     finished = states.count("finished")
     if finished in (0, len(files)):
         return "planned" if "planned" in states else states[0]
-    return f"{finished} of {len(files)} finished" + ("" if "planned" in states else ", the others are not needed")
+    others = ", the others are not needed" if set(states) == {"finished", NOT_NEEDED} else ""
+    return f"{finished} of {len(files)} finished{others}"
 
 
 def _one(file: str, left: set[str]) -> str:
@@ -95,4 +99,4 @@ def _one(file: str, left: set[str]) -> str:
         return "finished"
     parts = Path(file).parts
     is_of_data = Path(*parts[:2]) in DATA and not set(INTERCHANGE).intersection(parts)
-    return "deleted, not needed" if is_of_data and left.isdisjoint([file, str(Path(*parts[:3]))]) else "planned"
+    return NOT_NEEDED if is_of_data and left.isdisjoint([file, str(Path(*parts[:3]))]) else "planned"

@@ -122,7 +122,8 @@ def phase_settings(network: Network, length: int, sequences: int, precision: str
 def summary(text: OwnText, proposal: Proposal, machine: Machine) -> list[str]:
     """Return lines about what was found, and what fits the machine and the time."""
     amount = f"{text.characters:,} characters" if text.language in NO_SPACES else f"{text.words:,} words"
-    found = f"{text.bytes / 1e6:,.1f} MB, {text.documents:,} documents, about {amount}"
+    about = "about " if any(corpus.is_extrapolated for corpus in text.corpora) else ""
+    found = f"{text.bytes / 1e6:,.1f} MB, {about}{text.documents:,} documents, about {amount}"
     training = duration(sum(phase.seconds for phase in proposal.phases))
     lines = [
         f"A BERT for your own text. Found: {found}, language {text.language} ({text.share:.0%} of a sample).",

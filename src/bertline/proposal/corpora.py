@@ -18,7 +18,15 @@ from bertline.corpus.columnar import first_rows
 from bertline.corpus.dump_files import natural_order
 from bertline.corpus.encodings import Encodings
 from bertline.corpus.plain_text import decoded_lines, looks_split
-from bertline.corpus.tables import TABLES, csv_cells, is_columnar, is_delimited, json_objects, list_names
+from bertline.corpus.tables import (
+    TABLES,
+    check_delimiter,
+    csv_cells,
+    is_columnar,
+    is_delimited,
+    json_objects,
+    list_names,
+)
 from bertline.corpus.text_files import LINES_TO_JUDGE
 from bertline.corpus.unpacking import (
     ARCHIVES,
@@ -73,6 +81,11 @@ class Corpus:
     documents_read: int = 0
     characters_read: int = 0
     bytes_of_text_read: int = 0  # in UTF-8
+
+    @property
+    def is_extrapolated(self) -> bool:
+        """Whether `of_all` is an estimate, as not all files were read."""
+        return self.bytes_read < self.bytes
 
     def of_all(self, number_read: int) -> int:
         """Extrapolate from what was read to all files."""
@@ -183,7 +196,7 @@ def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
 
 def _column_of(file: Path, encoding: Encodings, column: str | None) -> tuple[str, str] | None:
     """Return the column of a table that holds the text, and why it is taken; None without any."""
-    columns, lengths = _columns_of(file, encoding)
+    columns, lengths = _columns_of(file, encoding, column)
     if columns and column is not None and column not in columns:
         raise BertlineError(f"{file} has no column '{column}' but {list_names(columns)}; give one, as COLUMN=text")
     usual = next((name for name in TEXT_COLUMNS if name in columns), None)
@@ -208,16 +221,19 @@ def _first_lines(file: Path, encoding: Encodings) -> list[str]:
     return []
 
 
-def _columns_of(file: Path, encoding: Encodings) -> tuple[list[str], dict[str, float]]:
-    """Return a table's columns, and the mean length of those that hold text."""
+def _columns_of(file: Path, encoding: Encodings, column: str | None) -> tuple[list[str], dict[str, float]]:
+    """Return a table's columns, and the mean length of those that hold text; `column` is the one that was given."""
     rows: list[Json] = []
     if is_columnar(file):
         rows = first_rows(file, ROWS_TO_JUDGE, Allowance(file, UNPACK_RATIO))
     else:
         with opened(file) as stream:
             if is_delimited(file):
-                cells = [row for _, row in islice(csv_cells(stream, file, encoding), ROWS_TO_JUDGE)]
-                rows = [dict(zip(cells[0], row, strict=False)) for row in cells[1:]]
+                cells = csv_cells(stream, file, encoding)
+                _, header = next(cells, ("", []))
+                if column not in header:
+                    check_delimiter(header, file)
+                rows = [dict(zip(header, row, strict=False)) for _, row in islice(cells, ROWS_TO_JUDGE - 1)]
             else:
                 rows = [row for _, row in islice(json_objects(stream, file), ROWS_TO_JUDGE)]
     columns = list(dict.fromkeys(name for row in rows for name in row))

@@ -114,7 +114,7 @@ def _name_of(file: Path) -> str:
 def _look_at(file: str) -> tuple[dict[str, _Column], int]:
     """Return the columns of a table, by name, and the number of its rows."""
     path = Path(file)
-    if path.suffix not in SUFFIXES:
+    if path.suffix.lower() not in SUFFIXES:
         raise BertlineError(f"TABLE={path}: given '{path.suffix}', allowed are {', '.join(SUFFIXES)}; convert the file")
     if not path.is_file():
         raise BertlineError(f"TABLE={path} does not exist; give a table with a column of texts and one of labels")

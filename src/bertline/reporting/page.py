@@ -27,6 +27,7 @@ from bertline.reporting.scores import (
     score_rows,
     scores_by_step,
     shown_baselines,
+    unfinished_stages,
     without_published,
 )
 from bertline.results import describe, paths
@@ -172,7 +173,7 @@ class _Section:
         self.cleaning = data.cleaning_rows(run.dataset.card)
         self.overlap = data.overlap_rows(run.dataset.card)
         self.dataset_words = describe.describe_dataset(run.dataset.card) if run.dataset.card else ""
-        self.unfinished = _unfinished(run)
+        self.unfinished = unfinished_stages(run)
         folder, linked = paths.RUN.format(run=name), is_current(run)
         models = [(kept, f"{folder}/{kept.name}/model" if linked else str(kept.folder)) for kept in run.kept]
         self.kept = [(kept, model, os.path.relpath(model, directory)) for kept, model in models]
@@ -218,21 +219,6 @@ class _Section:
 
     def _table(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
         _write_table(self._directory / "tables" / self.run.name, name, rows)
-
-
-def _unfinished(run: Record) -> str:
-    """Describe the unfinished stages of a run; empty for a finished run."""
-    left = [
-        f"{phase.name} (at step {describe.number(phase.journal[-1].step)})" if phase.journal else phase.name
-        for phase in run.phases
-        if not phase.finished
-    ]
-    for group, finetunings in run.groups.items():
-        if missing := sum(not finetuning.finished for finetuning in finetunings):
-            left.append(
-                f"{describe.task_title(group)} ({missing} of {describe.counted(len(finetunings), 'fine-tuning')})"
-            )
-    return ", ".join(left if run.dataset.finished else ["the dataset", *left])
 
 
 def _recipes(run: Record) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from bertline.fingerprint import canonical_json
 from bertline.reporting.published import PUBLISHED_SCORES, Published
-from bertline.results.describe import counted, is_official, number_of_examples, score_title, task_title
+from bertline.results.describe import counted, is_official, number, number_of_examples, score_title, task_title
 from bertline.results.records import Finetuning, Record, chosen_on_dev
 
 BASELINE_TITLES = {
@@ -204,3 +204,16 @@ def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -
             if (started := [one for one in finished if one.start == "pretrained" and f"p_value_{name}" in one.result])
         },
     )
+
+
+def unfinished_stages(run: Record) -> str:
+    """Describe the unfinished stages of a run, whose scores may be of a part of the seeds; empty for a finished run."""
+    left = [
+        f"{phase.name} (at step {number(phase.journal[-1].step)})" if phase.journal else phase.name
+        for phase in run.phases
+        if not phase.finished
+    ]
+    for group, finetunings in run.groups.items():
+        if missing := sum(not finetuning.finished for finetuning in finetunings):
+            left.append(f"{task_title(group)} ({missing} of {counted(len(finetunings), 'fine-tuning')} missing)")
+    return ", ".join(left if run.dataset.finished else ["the dataset", *left])

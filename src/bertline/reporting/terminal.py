@@ -9,7 +9,7 @@ from typing import Any
 from tabulate import tabulate
 
 from bertline.console import BertlineError
-from bertline.reporting.scores import ScoreRow, score_rows, shown_baselines
+from bertline.reporting.scores import ScoreRow, score_rows, shown_baselines, unfinished_stages
 from bertline.results import paths
 from bertline.results.curves import phase_facts
 from bertline.results.describe import number, score_title, task_title
@@ -45,7 +45,8 @@ def summary(records: list[Path], *, report: Path | None = None) -> str:
 
 
 def _run_block(run: Record) -> str:
-    blocks = [run.name]
+    unfinished = unfinished_stages(run)
+    blocks = [f"{run.name}, not finished: {unfinished}" if unfinished else run.name]
     phases = [phase_facts(phase) for phase in run.phases if phase.journal]
     if phases:
         headers = ["phase", "steps", "tokens per second", "held-out loss (nats)", "trigram model (nats)"]

@@ -169,7 +169,8 @@ def describe_dataset(card: Mapping[str, Any]) -> str:
     """Describe an encoded dataset, from its dataset.json."""
     corpora = ", ".join(f"{corpus['name']} ({counted(corpus['documents'], 'document')})" for corpus in card["corpora"])
     lengths = ", ".join(
-        f"{counted(content['samples'], 'sample')} of at most {length} tokens" for length, content in by_length(card)
+        f"{counted(content['samples'], 'training sample')} of at most {length} tokens"
+        for length, content in by_length(card)
     )
     return (
         f"{corpora}. {counted(card['sentences'], 'sentence')}; "

@@ -285,7 +285,8 @@ def _read_dataset(entry: dict[str, Any] | None, phases: Sequence[dict[str, Any]]
     """Return a dataset with its card, or with the copy of it that a phase has."""
     if entry is None:
         return EncodedDataset("", Path(), {}, Path())
-    cards = [Path(stage["path"], paths.CARD) for stage in (entry, *reversed(phases))]
+    folders = [entry["path"], *(phase["path"] for phase in reversed(phases)), *entry.get("phases", [])]
+    cards = [Path(folder, paths.CARD) for folder in folders]
     card = next((card for card in cards if card.exists()), None)
     content = read_object(card, "sequence_lengths") if card is not None else {}
     # The copy may be of a dataset with other sequence lengths.

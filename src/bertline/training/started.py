@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from bertline.files import one_line_damage, read_object, write_json
+from bertline.files import CHECKOUT, one_line_damage, read_object, write_json
 from bertline.results import paths
 from bertline.training.lock import own_job
 
+CODE = ("src", "workflow", "Snakefile")  # what results depend on; configurations may be anywhere, also untracked
 PACKAGES = ("bertline", "torch", "numpy", "h5py", "safetensors", "tokenizers")
 
 
@@ -73,11 +74,11 @@ def hardware_of(device: torch.device) -> str:
 
 
 def _git_state() -> tuple[str | None, bool | None]:
-    """Return the commit of the source tree and whether it has changes; None if it is not a git checkout.
+    """Return the commit of the source tree and whether the code there has changes; None if it is no git checkout.
 
     In a container the commit is that of the image, if its build was given one.
     """
-    command = ["git", "-C", str(Path(__file__).parent), "status", "--porcelain=v2", "--branch"]
+    command = ["git", "-C", str(CHECKOUT), "status", "--porcelain=v2", "--branch", "--", *CODE]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
