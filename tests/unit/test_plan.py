@@ -1028,21 +1028,6 @@ def test_a_name_of_a_training_has_its_state() -> None:
     assert state() == f"started: step 3 of {steps} is saved"
 
 
-def test_a_model_that_was_deleted_is_planned() -> None:
-    plan = plan_of(CONFIG)
-    write_links(plan, existing_only=False)
-    name, model = "results/runs/first/squad_v1/model", Path("model")
-    choice = Path(paths.KEPT_CHOICE.format(kept=plan.runs["first"]["kept"]["squad_v1"]))
-    choice.parent.mkdir(parents=True)
-    write_json(choice, {})
-    Path(name).unlink(missing_ok=True)
-    Path(name).symlink_to(model.absolute())
-    model.mkdir()
-    assert dict(target_states(plan, None))[name] == "finished"
-    model.rmdir()
-    assert dict(target_states(plan, None))[name] == "planned"
-
-
 def test_the_latest_report_is_the_last_one_that_exists() -> None:
     made, planned = plan_of(CONFIG), plan_of(changed(runs__first__seed=7))
     page = Path("results/report", report_fingerprint(made), "index.html")

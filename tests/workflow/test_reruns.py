@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import copy
 import json
 import os
@@ -18,6 +19,9 @@ import pytest
 import yaml
 from snakemake_runs import ROOT, SMALL_CONFIG, jobs_of, run_snakemake
 
+from bertline.planning.resolve import plan_of_files
+from bertline.planning.target_states import target_states
+
 pytestmark = pytest.mark.slow
 SHELL_LINE = re.compile(r"^ +shell:\n +((launch|run_script)\(\s*)?r?\"", re.MULTILINE)  # up to the quotation mark
 
@@ -30,6 +34,11 @@ def snakemake(folder: Path, *arguments: str, check: bool = True) -> str:
 
 def write_config(folder: Path, config: dict) -> None:
     (folder / "small.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def state_of(folder: Path, name: str) -> str:
+    with contextlib.chdir(folder):
+        return dict(target_states(plan_of_files([Path("small.yaml")], []), None))[name]
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +239,9 @@ def test_the_model_of_a_seed_is_made_again_with_the_dataset_of_another_length(co
     """Its tokenizer is not there yet."""
     write_config(copied, {**SMALL_CONFIG, "sequence_lengths": [64, 128, 512]})
     (model,) = copied.glob("results/finetunings/*/huggingface")
+    assert state_of(copied, "results/runs/first/glue/cola/model") == "finished"
     shutil.rmtree(model)
+    assert state_of(copied, "results/runs/first/glue/cola/model") == "planned"
     for asked in ("results/runs/first/glue/cola/seed1/huggingface", "finetune"):
         jobs = jobs_of(snakemake(copied, "--dry-run", asked))
         assert {"train_tokenizer", "finetune_task"} <= jobs.keys()
