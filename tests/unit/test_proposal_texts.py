@@ -249,7 +249,7 @@ def languages(folder: Path) -> None:
         (lambda folder: None, r"no readable text \(it is empty\); give \.txt, "),
         (lambda folder: (folder / "a.pdf").write_bytes(b"%PDF"), r"no readable text \(1 \.pdf\); give \.txt, "),
         (lambda folder: (folder / "a.txt").write_text("\n"), r"the files have no text; give a folder with some"),
-        (lambda folder: write_texts(folder, 2), r"2 documents are too few to hold one out \(5 or more are needed\)"),
+        (lambda folder: write_texts(folder, 2), r"2 documents, too few to hold one out \(5 or more are needed\)"),
         (
             latin1,
             r"b\.txt is not utf-8, as 1 of \d+ files \(b\.txt\): byte 6 is 0xfc; if latin-1 reads it well \('Stück'\), "

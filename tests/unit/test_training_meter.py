@@ -11,6 +11,7 @@ from synthetic_dataset import MODEL
 
 from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.network_config import BertConfig
+from bertline.results.journal import RECENT_POINTS
 from bertline.training import meter
 from bertline.training.data.batches import GlobalBatch
 from bertline.training.distributed.process_group import Group
@@ -90,6 +91,15 @@ def test_the_time_left_includes_what_comes_between_steps_but_not_the_first_one(
         counted.add(step(2.0))
     clock.now += 4  # an evaluation
     assert counted.seconds_a_sample() == pytest.approx(3 / SAMPLES)
+
+
+def test_the_time_left_follows_a_machine_that_becomes_slower(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = made(monkeypatch)
+    for seconds in [1.0] * 100 + [5.0] * (RECENT_POINTS - 1):
+        clock.now += seconds
+        counted.add(step(seconds))
+        counted.read()
+    assert counted.seconds_a_sample() == pytest.approx(5 / SAMPLES)
 
 
 def test_a_rank_without_a_part_of_the_batches_reports_no_padding(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

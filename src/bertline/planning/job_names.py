@@ -8,9 +8,9 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.planning.plan import Plan
-from bertline.planning.progress import RECENT_POINTS, steps_per_second
+from bertline.planning.progress import steps_per_second
 from bertline.results import paths
-from bertline.results.journal import describe_metrics, read_last_points
+from bertline.results.journal import RECENT_POINTS, describe_metrics, read_last_points
 
 # Wildcards whose values are fingerprints, and the part of a run that has names for them.
 IN_RUNS = {"phase": "phases", "finetuning": "finetunings", "kept": "kept"}

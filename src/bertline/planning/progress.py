@@ -12,11 +12,8 @@ from bertline.planning.plan import Plan
 from bertline.planning.remaining import NOT_NEEDED, DatasetLeft, datasets_left
 from bertline.planning.targets import samples
 from bertline.results import paths
-from bertline.results.journal import JournalPoint, read_last_points
+from bertline.results.journal import RECENT_POINTS, JournalPoint, read_last_points
 from bertline.training.lock import owner_of
-
-# Number of points of the journal over which the speed is measured.
-RECENT_POINTS = 20
 
 
 def overview(plan: Plan) -> list[list[str]]:

@@ -29,6 +29,7 @@ from bertline.corpus.sources import reader_of
 from bertline.files import Json, Recipe
 from bertline.proposal.corpora import Corpus, corpora_of, find_shape, spread
 from bertline.proposal.encodings import advice_on_encoding, encoding_of, is_in_one_encoding, parse_encodings
+from bertline.results.describe import counted
 from bertline.settings.configuration import definition, fill_defaults
 
 # What is read at most, in all.
@@ -112,8 +113,8 @@ def look_at(
         raise BertlineError(f"{where}: the files have no text; give a folder with some, as TEXT=folder")
     if documents < MIN_DOCUMENTS:
         raise BertlineError(
-            f"{where}: {documents} documents are too few to hold one out ({MIN_DOCUMENTS} or more are needed); divide "
-            "the text into files, or put empty lines between its parts"
+            f"{where}: {counted(documents, 'document')}, too few to hold one out ({MIN_DOCUMENTS} or more are needed); "
+            "divide the text into files, or put empty lines between its parts"
         )
     characters = sum(corpus.of_all(corpus.characters_read) for corpus in corpora)
     sample = _sample_of(corpora, texts, characters)

@@ -13,6 +13,7 @@ from bertline.files import read_text
 
 # A few hundred points.
 TAIL_BYTES = 65_536
+RECENT_POINTS = 20  # over which the speed is measured from which the time left follows
 
 SHOWN = {
     "train/loss": "loss {:.4f}",

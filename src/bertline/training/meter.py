@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping
 
 from bertline.modeling.architectures import PreTrainingNetwork
+from bertline.results.journal import RECENT_POINTS
 from bertline.training.distributed.process_group import Group
 from bertline.training.flops import flops_of, peak_of_all
 from bertline.training.step import StepResult
@@ -24,7 +25,9 @@ class Meter:
         self._system = SystemMetrics(group)
         self._last_read = time.monotonic()
         self._first = (0.0, 0)  # seconds and samples of the first step
-        self._first_ended, self._samples_after_first = 0.0, 0
+        self._samples_after_first = 0
+        # Of the first step's end and the points since: the time, and the samples after the first step until then.
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT_POINTS)
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._last: dict[str, float] = {}  # averages, norm and learning rate of the last step
 
@@ -46,10 +49,11 @@ class Meter:
         }
         for name, value in counted.items():
             self._sums[name] += value
-        if self._first_ended:
+        if self._recent:
             self._samples_after_first += len(batch.samples)
         else:
-            self._first, self._first_ended = (result.seconds, len(batch.samples)), time.monotonic()
+            self._first = (result.seconds, len(batch.samples))
+            self._recent.append((time.monotonic(), 0))
 
     def state(self) -> dict[str, dict[str, float]]:
         """Return what `restore` needs to continue the averages: all that does not depend on the time."""
@@ -67,6 +71,8 @@ class Meter:
         sums, self._sums = self._sums, defaultdict(float)
         now = time.monotonic()
         seconds, self._last_read = now - self._last_read, now
+        if self._recent:
+            self._recent.append((now, self._samples_after_first))
         averages = {name: sums[name] / max(1, sums["steps"]) for name in AVERAGED}
         metrics = {
             "train/loss": averages["mlm_loss"],
@@ -103,12 +109,13 @@ class Meter:
         return speeds
 
     def seconds_a_sample(self) -> float | None:
-        """Return the mean time for a sample by the wall clock since the first step, which compiles, or in it.
+        """Return the mean time for a sample by the wall clock over the last points.
 
-        It is None before the first step of this process.
+        The first step, which compiles, counts only if there is no other. None before the first step of this process.
         """
         if self._samples_after_first:
-            return (time.monotonic() - self._first_ended) / self._samples_after_first
+            since, samples = self._recent[0]
+            return (time.monotonic() - since) / (self._samples_after_first - samples)
         seconds, samples = self._first
         return seconds / samples if samples else None
 
