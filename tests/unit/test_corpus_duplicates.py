@@ -30,7 +30,7 @@ from bertline.corpus.compressed import read_compressed
 from bertline.corpus.documents import Document, write_documents
 from bertline.corpus.duplicates import find_duplicates
 from bertline.corpus.ngrams import PIECE_CHARACTERS, in_groups, ngram_hashes, ngram_hashes_of
-from bertline.corpus.overlap import collect_ngrams, find_overlap, sum_up_overlap
+from bertline.corpus.overlap import collect_ngrams, find_overlap, sum_up_overlap, texts_of
 from bertline.corpus.removal import Removed, read_removals, write_removals
 from bertline.corpus.shards import index_of, split_part, write_shard
 from bertline.corpus.signatures import (
@@ -458,6 +458,17 @@ def evaluation(tmp_path: Path) -> Path:
         Recipe(sets={"squad_v1": [tmp_path / "dev.json"], "glue/rte": [tmp_path / "dev.tsv"]}), tmp_path / "ngrams.npz"
     )
     return tmp_path / "ngrams.npz"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".CSV", ".jsonl", ".JSONL", ".json", ".JSON", ".parquet", ".PARQUET"])
+def test_the_texts_of_a_table_are_its_cells_whatever_the_case_of_its_suffix(tmp_path: Path, suffix: str) -> None:
+    path, row = tmp_path / f"dev{suffix}", {"text": "A man, on a bench", "label": "yes"}
+    if suffix.lower() == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.table({name: [cell] for name, cell in row.items()}), path)
+    else:
+        csv = 'text,label\n"A man, on a bench",yes\n'
+        path.write_text(csv if suffix.lower() == ".csv" else json.dumps(row) + "\n")
+    assert set(row.values()) <= set(texts_of(path))
 
 
 def test_text_of_the_evaluation_sets_is_found_whatever_its_punctuation(tmp_path: Path, evaluation: Path) -> None:
