@@ -269,13 +269,14 @@ def test_a_finished_phase_is_not_deleted_because_its_job_did_not_return(copied: 
     """As when snakemake's machine dies while the job trains on a cluster, and the dataset is deleted afterwards."""
     shutil.rmtree(copied / "results/datasets")
     weights = next(path.relative_to(copied) for path in copied.glob("results/phases/*/model.safetensors"))
-    marker = copied / ".snakemake/incomplete" / base64.b64encode(str(weights).encode()).decode()
-    marker.parent.mkdir(exist_ok=True)
-    marker.touch()
+    markers = copied / ".snakemake/incomplete"
+    markers.mkdir(exist_ok=True)
+    for name in ("model.safetensors", "metrics.jsonl", "recipe.json"):
+        (markers / base64.b64encode(str(weights.with_name(name)).encode()).decode()).touch()
     said = snakemake(copied, "pretrain", check=False)
     assert f"error: Snakemake would delete {weights} to make it again" in said
     assert (copied / weights).exists()
-    (advised,) = re.findall(r"keep it with `snakemake (--cleanup-metadata [^`]*)`", said)
+    (advised,) = re.findall(r"give the same command `(--cleanup-metadata [^`]*)` once", said)
     snakemake(copied, *advised.split())
     assert "Nothing to be done" in snakemake(copied, "pretrain")
 

@@ -41,11 +41,11 @@ def check_inputs():
 def check_inputs_left_out():
     """Stop before Snakemake deletes outputs to make them again without their inputs, for a reason of its own."""
     for job in workflow.dag.needrun_jobs():
-        for file in filter(LEFT_OUT.get, job.output):
+        if files := [file for file in job.output if file in LEFT_OUT]:
             sys.exit(
-                f"error: Snakemake would delete {file} to make it again, perhaps because it was interrupted at the end of the "
-                f"job, but {LEFT_OUT[file]} is absent; keep it with `snakemake --cleanup-metadata {file}`, or make both again "
-                f"with --forcerun {file}"
+                f"error: Snakemake would delete {files[0]} to make it again, perhaps because it was interrupted at the end of "
+                f"the job, but {LEFT_OUT[files[0]]} is absent; to keep it, give the same command "
+                f"`--cleanup-metadata {' '.join(files)}` once, or `--forcerun {files[0]}` to make both again"
             )
 
 
