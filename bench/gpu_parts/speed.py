@@ -140,7 +140,7 @@ def measured_peak(context: Context, device: torch.device) -> float:
 
 
 def recipe_and_batching(context: Context, data: TrainingData, case: Case, group: Group) -> tuple[dict, Batching]:
-    """Return a case's recipe and batching: steps of `MICRO_BATCHES` nearly full micro-batches."""
+    """Return a case's recipe and batching: steps of `MICRO_BATCHES` nearly full micro-batches, of two if tiny."""
     network = NETWORKS[context.network]
     model = read_model(network.model)
     if context.tiny:
@@ -150,12 +150,12 @@ def recipe_and_batching(context: Context, data: TrainingData, case: Case, group:
         model["attention_probs_dropout_prob"] = 0.0  # as in config/one-gpu-day.yaml
     packed = network.packed and case.way != "transformers"
     length = data.train.sequence_length
-    rows = case.tokens // length
+    rows, micro_batches = case.tokens // length, 2 if context.tiny else MICRO_BATCHES
     a_row = 0.97 * length / float(data.train.lengths.mean()) if packed else 1.0
     recipe = make_recipe(
         model,
         sequence_length=length,
-        global_batch_size=int(MICRO_BATCHES * rows * a_row),
+        global_batch_size=int(micro_batches * rows * a_row),
         packing=packed,
         optimizer="lamb",
         learning_rate=1e-4,
