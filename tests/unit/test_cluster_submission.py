@@ -184,7 +184,7 @@ def test_snakemakes_processes_share_the_list_of_submitted_jobs(slurm: Slurm) -> 
 
 
 @pytest.fixture
-def waiting_sbatch(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+def waiting_sbatch(slurm: Slurm) -> Iterator[Callable[[], subprocess.Popen[str]]]:
     """Start the sbatch that snakemake finds, as snakemake does, but in a process group of its own."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     submission.use_waiting_sbatch(WRAPPER.parent)
