@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,17 +56,17 @@ def test_files_with_capitals_in_their_suffix_are_of_the_same_kinds(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "settings"),
+    ("name", "content", "pack", "settings"),
     [
-        ("A.CSV.GZ", gzip.compress(b"id,story\n1,It rained for a long time.\n"), {"text": "story"}),
-        ("A.TSV", b"id\tstory\n1\tIt rained for a long time.\n", {"text": "story"}),
-        ("A.ZIP", zip_bytes({"a.txt": text_of(1).encode()}), {}),
+        ("A.CSV.GZ", "id,story\n1,It rained for a long time.\n", gzip.compress, {"text": "story"}),
+        ("A.TSV", "id\tstory\n1\tIt rained for a long time.\n", bytes, {"text": "story"}),
+        ("A.ZIP", text_of(1), lambda content: zip_bytes({"a.txt": content}), {}),
     ],
 )
 def test_the_column_and_the_lines_of_such_files_are_found(
-    tmp_path: Path, name: str, content: bytes, settings: dict[str, str]
+    tmp_path: Path, name: str, content: str, pack: Callable[[bytes], bytes], settings: dict[str, str]
 ) -> None:
-    (tmp_path / name).write_bytes(content)
+    (tmp_path / name).write_bytes(pack(content.encode()))
     assert shaped(tmp_path).settings == {"source": "files", "paths": [f"{tmp_path}/**/*{name[1:]}"], **settings}
 
 
