@@ -9,7 +9,7 @@ from typing import Any
 from bertline.planning.entries import last_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import model_folder
-from bertline.planning.targets import choices, dataset_cards, deleted_models, of_runs, samples, scores
+from bertline.planning.targets import choices, deleted_models, of_runs, samples, scores
 from bertline.results import paths
 
 
@@ -120,8 +120,9 @@ def model_of_prediction(plan: Plan, output: str) -> list[str]:
 
 def card_of_run(plan: Plan, run: str) -> list[str]:
     """Return the dataset.json of a run that pretrains, see `cards_of_report`."""
-    card = card_of_phase(plan, last_phase(plan.runs[run]))
-    return [card] if card in cards_of_report(plan) else []
+    dataset = plan.phases[last_phase(plan.runs[run])]["dataset"]
+    is_made = dataset in plan.built_datasets and not _was_deleted(plan, dataset)
+    return [plan.dataset_file(dataset, paths.CARD)] if is_made else []
 
 
 def cards_of_report(plan: Plan) -> list[str]:
@@ -129,13 +130,17 @@ def cards_of_report(plan: Plan) -> list[str]:
 
     A phase has a copy of it.
     """
-    ended = {entry["dataset"] for entry in plan.phases.values()} - {
-        entry["dataset"]
-        for key, entry in plan.phases.items()
-        if not paths.is_finished(paths.PHASE.format(phase=key), (*paths.PHASE_OUTPUTS, paths.CARD))
-    }
-    deleted = {plan.dataset_file(dataset, paths.CARD) for dataset in ended}
-    return [card for card in dataset_cards(plan) if card not in deleted or Path(card).exists()]
+    left = [dataset for dataset in plan.built_datasets if not _was_deleted(plan, dataset)]
+    return [plan.dataset_file(dataset, paths.CARD) for dataset in left]
+
+
+def _was_deleted(plan: Plan, dataset: str) -> bool:
+    """Return whether a dataset's card is absent, and all phases on it, of which there are some, have a copy."""
+    if Path(plan.dataset_file(dataset, paths.CARD)).exists():
+        return False
+    phases = [paths.PHASE.format(phase=key) for key, entry in plan.phases.items() if entry["dataset"] == dataset]
+    copied = (*paths.PHASE_OUTPUTS, paths.CARD)
+    return bool(phases) and all(paths.is_finished(folder, copied) for folder in phases)
 
 
 def journals_of_run(plan: Plan, run: str) -> list[str]:
