@@ -33,5 +33,10 @@ def test_the_page_has_every_key_of_the_schema() -> None:
     keys = set(keys_of(yaml.safe_load((ROOT / "config/config.schema.yaml").read_text())))
     assert len(keys) > 100
     assert {key for key in keys if f"`{key}` |" not in page and f".{key}` |" not in page} == set()
+    assert "| `glue` | any of `cola`, `sst2`," in page
+    alternatives = page[page.index("| `train.tfrecords` |") :].split("\n")[:4]
+    assert [row.split(" |")[0] for row in alternatives] == [
+        "| `train.tfrecords`", "| or", "| `train.queries`", "| `train.triples`"
+    ]  # fmt: skip
     links = {part.partition(")")[0] for part in page.split("](#")[1:]}
     assert {link for link in links if f"\n## {link}\n" not in page} == set()

@@ -27,9 +27,8 @@ def test_the_table_of_a_training_s_resources_is_complete_and_has_the_defaults() 
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.MULTILINE))
     for name in ("checkpoint_every_minutes", "evaluate_every", "log_every"):
         assert float(rows[name]) == getattr(Options, name)
-    assert rows["micro_batch_tokens"].startswith(f"{Options.micro_batch_tokens};")
-    local = yaml.safe_load((ROOT / "profiles/local/config.yaml").read_text())["set-resources"]["pretrain_phase"]
-    assert f"{local['micro_batch_tokens']} in `profiles/local`" in rows["micro_batch_tokens"]
+    on = {device: Options().micro_batch_tokens_on(device) for device in ("cuda", "cpu")}
+    assert rows["micro_batch_tokens"] == f"{on['cuda']} on a GPU, {on['cpu']} on a CPU"
     shared = f"`fine_tunings_per_gpu` ({FinetuningOptions.fine_tunings_per_gpu} by default, at most {MAX_SHARING})"
     assert shared in " ".join(page.split())
 

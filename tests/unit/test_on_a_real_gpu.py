@@ -314,7 +314,7 @@ def without_options(request, card, tmp_path_factory):
         WITH_CUDA_GRAPHS,
         {"compiled_optimizer": True},
         {"activation_checkpointing": True},
-        {"micro_batch_tokens": None},
+        {"micro_batch_tokens": "auto"},
         {"deterministic": True},
         {"profile": (3, 4)},
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,20 @@ def test_a_phase_has_its_own_size_and_any_other_the_default(tmp_path: Path) -> N
     assert (site.size("phase2").nodes, site.size("phase2").processes) == (4, 8)
     assert (site.size("warm_up").nodes, site.size("warm_up").gpus_per_node) == (3, 1)
     assert site.account is None
+
+
+def test_a_size_takes_what_it_omits_from_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    default = "{nodes: 2, memory_mb: 128000, constraint: a100, additional_nodes: [{partition: new}]}"
+    path.write_text(
+        PARTITIONS
+        + f"phases: {{phase2: {{walltime: 60}}, alone: {{additional_nodes: []}}, default: {default}}}\n"
+        + "finetunings: {default: {gpus_per_node: 0}, mnli: {cpus_per_gpu: 4}}\n"
+    )
+    site = read_site(path, SCHEMA)
+    assert site.size("phase2") == replace(site.size("default"), walltime=60)
+    assert site.size("alone") == replace(site.size("default"), additional_nodes=())
+    assert (site.finetuning_size("mnli").gpus_per_node, site.finetuning_size("mnli").cpus_per_node) == (0, 4)
 
 
 def test_other_kinds_of_nodes_are_like_the_first_except_for_their_own_values(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_a_rank_holds_its_part_of_weights_gradients_and_moments_and_no_more(card
         ({"sharded_optimizer": True}, {"optimizer": "lamb"}, "leave --shard-optimizer out"),
         ({"compiled": True, "cuda_graphs": True}, {"optimizer": "lamb"}, "leave --cuda-graphs out"),
         ({"compiled_optimizer": True}, {"optimizer": "lamb"}, "leave --compile-optimizer out"),
-        ({"micro_batch_tokens": None}, {"optimizer": "adamw"}, "give micro_batch_tokens a number"),
+        ({"micro_batch_tokens": "auto"}, {"optimizer": "adamw"}, "give micro_batch_tokens a number"),
         ({"load_balancing": "measured"}, {"optimizer": "adamw"}, "give --load-balancing weights"),
         ({"load_balancing": "measured-again"}, {"optimizer": "adamw"}, "give --load-balancing weights"),
         ({}, {"optimizer": "adamw", "kfac": {}}, "kfac needs whole matrices"),

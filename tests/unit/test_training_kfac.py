@@ -339,7 +339,7 @@ def test_a_gradient_that_kfac_makes_infinite_skips_the_step(card, monkeypatch):
     learner.accumulator.close()
 
 
-@pytest.mark.parametrize("options", [{"compiled": True}, {"micro_batch_tokens": None}], ids=str)
+@pytest.mark.parametrize("options", [{"compiled": True}, {"micro_batch_tokens": "auto"}], ids=str)
 def test_options_that_exclude_kfac_are_refused(options):
     check_kfac(Options(**options), recipe()["settings"])
     with pytest.raises(BertlineError, match=r": .*kfac.*; (leave|give)"):

@@ -30,6 +30,7 @@ LIMITED = """
 import json, resource, sys
 from pathlib import Path
 import psutil
+import torch._dynamo  # which optimizers import: Python may end an import without memory in a SystemError
 from bertline.console import exit_on_errors
 from bertline.finetuning.options import Options
 from bertline.finetuning.train import finetune
@@ -108,7 +109,7 @@ def test_a_gpu_too_small_for_a_phase_is_one_line(tmp_path: Path, monkeypatch: py
             tmp_path / "dataset.json",
             tmp_path / "out",
             initial_weights=None,
-            options=PhaseOptions(micro_batch_tokens=None),
+            options=PhaseOptions(micro_batch_tokens="auto"),
             stop_signal=None,  # type: ignore[arg-type]
         )
     assert str(caught.value) == (

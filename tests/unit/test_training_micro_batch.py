@@ -63,12 +63,12 @@ def test_on_a_cpu_sizes_that_the_memory_may_not_hold_are_not_tried():
 
 def test_it_is_found_once_recorded_and_taken_again(tmp_path):
     card, output = write_dataset(tmp_path / "dataset"), tmp_path / "phase"
-    stopped = Trainer(recipe(steps=4), card, output, micro_batch_tokens=None, stop_after_minutes=0.0)
+    stopped = Trainer(recipe(steps=4), card, output, micro_batch_tokens="auto", stop_after_minutes=0.0)
     assert stopped.finish() == 75
     assert "found by trying" in stopped.log.read_text()
     (saved,) = (output / "checkpoints").glob("step-*")
     rows = json.loads((saved / "state.json").read_text())["reproducibility"]["rows"]
-    resumed = train(recipe(steps=4), card, output, micro_batch_tokens=None)
+    resumed = train(recipe(steps=4), card, output, micro_batch_tokens="auto")
     assert resumed.log.read_text().count("found by trying") == 1
     assert "rows was" not in resumed.log.read_text()
     tokens = json.loads((output / "recipe.json").read_text())["micro_batch_tokens"]
@@ -93,7 +93,7 @@ def test_a_checkpoint_from_before_shapes_were_recorded_is_resumed_and_the_log_sa
 
 def test_ranks_agree_and_another_number_of_them_finds_its_own(tmp_path):
     card, output = write_dataset(tmp_path / "dataset"), tmp_path / "phase"
-    options = {"micro_batch_tokens": None, "stop_after_minutes": 0.0}
+    options = {"micro_batch_tokens": "auto", "stop_after_minutes": 0.0}
     assert Trainer(recipe(), card, output, ranks=2, **options).finish() == 75
     (saved,) = (output / "checkpoints").glob("step-*")  # after the first step, or before it if that has several parts
     state = json.loads((saved / "state.json").read_text())

@@ -36,8 +36,9 @@ def test_a_command_without_options_has_their_defaults() -> None:
 
 def test_options_have_the_types_that_the_trainer_takes() -> None:
     given = parsed("--compile", "--micro-batch-tokens", "auto", "--checkpoint-every-minutes", "2", "--log-every", "5")
-    assert given == Options(compiled=True, micro_batch_tokens=None, checkpoint_every_minutes=2.0, log_every=5)
+    assert given == Options(compiled=True, micro_batch_tokens="auto", checkpoint_every_minutes=2.0, log_every=5)
     assert parsed("--micro-batch-tokens", "512").micro_batch_tokens == 512
+    assert parsed("--micro-batch-tokens=") == Options()  # without the resource
 
 
 def test_the_last_of_two_equal_options_counts() -> None:

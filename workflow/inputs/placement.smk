@@ -99,7 +99,7 @@ def launched(size_of, *, micro_batch_tokens, mem_mb, runtime):
         "by": "ssh",
         # Cores and memory of each process: those of a socket or of a NUMA node, or none.
         "bind": from_site(size_of, "bind", "none"),
-        # A number or, in pretraining, auto.
+        # A number or, in pretraining, auto or nothing.
         "micro_batch_tokens": from_site(
             size_of, "micro_batch_tokens", micro_batch_tokens
         ),

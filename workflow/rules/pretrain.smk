@@ -27,7 +27,7 @@ rule pretrain_phase:
     resources:
         **launched(
             size_of_phase,
-            micro_batch_tokens=Options.micro_batch_tokens,
+            micro_batch_tokens="",  # by the type of the device
             mem_mb=8000,
             runtime=1440,
         ),
@@ -46,7 +46,7 @@ rule pretrain_phase:
     shell:
         launch(
             "pretrain.py --recipe {params.recipe:q} --dataset {params.dataset:q}"
-            " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens {resources.micro_batch_tokens}"
+            " {params.initial_weights:q} --output {params.folder:q} --threads {threads} --micro-batch-tokens={resources.micro_batch_tokens}"
             " --checkpoint-every-minutes {resources.checkpoint_every_minutes} --keep-steps={resources.keep_steps:q}"
             " --log-every {resources.log_every} --evaluate-every {resources.evaluate_every}"
         )

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from bertline.training.options import MAX_SHARING, MICRO_BATCH_TOKENS
+from bertline.training.options import MAX_SHARING
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Options:
 
     threads: int | None = None
     """Threads of this node, divided among its processes (default: all)."""
-    micro_batch_tokens: int = MICRO_BATCH_TOKENS
+    micro_batch_tokens: int = 32768
     """Tokens, with padding, that a process computes at once, at least one input; larger batches are accumulated."""
     activation_checkpointing: bool = False
     """Compute layers again in the backward pass: less memory for a third more work."""

@@ -10,6 +10,7 @@ from bertline.files import Json
 from bertline.settings.configuration import definition
 
 HEAD = "| key | value | default | |\n|---|---|---|---|\n"
+OR = "| or | | | |\n"
 NUMBERS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", "exclusiveMaximum": "< {}"}
 TYPES = {
     "string": "text",
@@ -67,9 +68,12 @@ def _rows(entry: Json, root: Json, above: str) -> Iterator[str]:
             for part, place in (("items", "[]"), ("additionalProperties", ".NAME")):
                 if isinstance(whole.get(part), dict):
                     yield from _rows(whole[part], root, f"{above}{key}{place}.")
-    conditional = [entry[part] for part in ("then", "else") if part in entry]
-    for form in (*entry.get("anyOf", ()), *entry.get("oneOf", ()), *conditional):
-        yield from _rows(form, root, above)
+    then = {"required": [*entry.get("if", {}).get("required", ()), *entry.get("then", {}).get("required", ())]}
+    forms = [*entry.get("anyOf", ()), *entry.get("oneOf", ())]
+    forms += [entry[part] | (then if part == "then" else {}) for part in ("then", "else") if part in entry]
+    tables = (list(_rows(form, root, above)) for form in forms)
+    for number, rows in enumerate(filter(None, tables)):
+        yield from [OR, *rows] if number else rows
 
 
 def _whole(inner: Json, root: Json) -> Json:
@@ -95,7 +99,9 @@ def _value(inner: Json, root: Json) -> str:
         return " or ".join(_value(form, root) for form in [*whole.get("anyOf", ()), *whole.get("oneOf", ())])
     others = whole.get("additionalProperties")
     if isinstance(others, dict) and "$ref" in others:
-        return f"names of your own, each {_link(others['$ref'])}"
+        names = _whole(whole.get("propertyNames", {}), root).get("enum")
+        keys = f"any of {', '.join(map(_code, names))}" if names else "names of your own"
+        return f"{keys}, each {_link(others['$ref'])}"
     if "prefixItems" in whole:
         return f"[{', '.join(_value(part, root) for part in whole['prefixItems'])}]"
     if "items" in whole:

@@ -107,17 +107,23 @@ def read_site(path: Path | str, schema_path: Path | str) -> Site:
         raise BertlineError(
             f"{path} does not exist; copy profiles/slurm/site.example.yaml there and fill in what your cluster needs"
         )
-    filled, _ = load(read_yaml(path), schema_path, what=str(path))
+    given = read_yaml(path)
+    filled, _ = load(given, schema_path, what=str(path))
     constraint = filled.get("constraint")
     elsewhere = {"partition": filled["partitions"]["gpu"], "constraint": constraint}
+
+    def sizes(kind: str) -> dict[str, Size]:
+        default = elsewhere | filled[kind]["default"]
+        return {name: _size(default | given.get(kind, {}).get(name, {})) for name in filled[kind]}
+
     return Site(
         path=str(path),
         account=filled.get("account"),
         qos=filled.get("qos"),
         partitions=filled["partitions"],
         constraint=constraint,
-        phases={name: _size({**elsewhere, **size}) for name, size in filled["phases"].items()},
-        finetunings={name: _size({**elsewhere, **size}) for name, size in filled["finetunings"].items()},
+        phases=sizes("phases"),
+        finetunings=sizes("finetunings"),
         gpu=Gpu(**filled["gpu"]) if "gpu" in filled else None,
         grid_engine=filled.get("grid_engine", {}),
     )

@@ -79,7 +79,7 @@ def train(
         phase.publish()
     except memory.ERRORS as error:
         more = "with several GPUs --shard-optimizer, or --fsdp if the optimizer allows it"
-        memory.raise_if_memory_ran_out(error, options.micro_batch_tokens, more)
+        memory.raise_if_memory_ran_out(error, options.micro_batch_tokens_on(group.device.type), more)
         raise
     finally:
         if phase is not None:

@@ -23,17 +23,16 @@ def which_memory_ran_out(error: Exception) -> Literal["GPU", "machine"] | None:
     return None
 
 
-def raise_if_memory_ran_out(error: Exception, micro_batch_tokens: int | None, advice: str) -> None:
+def raise_if_memory_ran_out(error: Exception, micro_batch_tokens: int | str, advice: str) -> None:
     """Raise BertlineError if `error`, one of `ERRORS`, says that memory ran out; otherwise return.
 
     Args:
         error: what was caught.
-        micro_batch_tokens: the option's value; None if it is chosen automatically.
+        micro_batch_tokens: a number, or auto.
         advice: what else to change if a GPU's memory is too small.
     """
     whose = which_memory_ran_out(error)
-    now = "auto" if micro_batch_tokens is None else str(micro_batch_tokens)
-    lower = f"lower micro_batch_tokens (now {now}), give --activation-checkpointing"
+    lower = f"lower micro_batch_tokens (now {micro_batch_tokens}), give --activation-checkpointing"
     if whose == "GPU":
         raise BertlineError(f"the GPU's memory is too small: {lower}, or {advice}") from None
     if whose == "machine":

@@ -72,17 +72,19 @@ def choose_batching(
         # FlashAttention's kernels take no mask: on a GPU, micro-batches of full rows justify a separate program.
         mask_free=group.device.type == "cuda",
     )
-    tokens = options.micro_batch_tokens
-    if tokens is None:
+    tokens = options.micro_batch_tokens_on(group.device.type)
+    if tokens == "auto":
         here = group.world_size, group.device_name
         # Rank 0 decides: other ranks may have other devices.
         if group.broadcast(before is not None and (before["world_size"], before["device"]) == here):
-            batching = replace(batching, rows=group.broadcast(before and before["rows"]))
+            rows = group.broadcast(before and before["rows"])
         else:
-            tokens = find_micro_batch_tokens(model, data, recipe, batching, group)
-            logger.info("micro-batches of %d tokens are the best here, found by trying", tokens)
-    if tokens is not None:
-        batching = replace(batching, rows=rows_of(tokens, settings, group.world_size))
+            found = find_micro_batch_tokens(model, data, recipe, batching, group)
+            logger.info("micro-batches of %d tokens are the best here, found by trying", found)
+            rows = rows_of(found, settings, group.world_size)
+    else:
+        rows = rows_of(tokens, settings, group.world_size)
+    batching = replace(batching, rows=rows)
     if options.compiled:
         batching = fix_shapes_of_phase(batching, data, recipe, group.world_size)
         shapes = ", ".join(map(str, batching.shapes))

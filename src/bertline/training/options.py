@@ -10,16 +10,19 @@ from cyclopts import Parameter, Token
 from cyclopts.types import NonNegativeInt, PositiveInt
 from cyclopts.validators import Number
 
-MICRO_BATCH_TOKENS = 32768
+# By the type of the device. Few tokens fit a CPU's caches.
+MICRO_BATCH_TOKENS = {"cuda": 32768, "cpu": 2048}
 MAX_SHARING = 16  # trainings on a GPU at once; it has as many locks
 
 
-def _tokens_or_auto(_: Any, given: Sequence[Token]) -> int | None:
-    """Parse a number of tokens; return None for auto."""
+def _tokens_or_auto(_: Any, given: Sequence[Token]) -> int | Literal["auto"] | None:
+    """Parse a number of tokens, or auto; an empty text is the default."""
     text = given[0].value
-    if text != "auto" and not text.isdecimal():
+    if text == "auto":
+        return "auto"
+    if text and not text.isdecimal():
         raise ValueError(f"given '{text}', allowed are a number of tokens and auto")
-    return None if text == "auto" else int(text)
+    return int(text) if text else None
 
 
 def _steps(_: Any, given: Sequence[Token]) -> tuple[int, ...]:
@@ -46,8 +49,11 @@ class Options:
     """Threads of this node, divided among its processes."""
     keep_threads: bool = True
     """Resume with as many threads as before, for the same bits; --no-keep-threads: with the number of --threads."""
-    micro_batch_tokens: Annotated[int | None, Parameter(converter=_tokens_or_auto)] = MICRO_BATCH_TOKENS
-    """Tokens that a process computes at once, at least one full row; auto: what fits a GPU's memory, or the fastest."""
+    micro_batch_tokens: Annotated[int | Literal["auto"] | None, Parameter(converter=_tokens_or_auto)] = None
+    """Tokens that a process computes at once, at least one full row (default: 32768 on a GPU, 2048 on a CPU).
+
+    auto: what fits a GPU's memory, or the fastest.
+    """
     compiled: Annotated[bool, Parameter(name="--compile")] = False
     """Compile the network with torch.compile: it takes a minute at the start and makes every step faster."""
     cuda_graphs: bool = False
@@ -88,3 +94,7 @@ class Options:
     """nsight: only mark the steps of --profile, for nsys and ncu."""
     when_locked: Literal["wait", "stop"] = "wait"
     """What to do while another trainer works on this phase."""
+
+    def micro_batch_tokens_on(self, device_type: str) -> int | Literal["auto"]:
+        """Return the tokens that a process computes at once on a type of device, cuda or cpu."""
+        return self.micro_batch_tokens or MICRO_BATCH_TOKENS[device_type]

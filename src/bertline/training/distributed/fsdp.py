@@ -37,7 +37,7 @@ def check_fsdp(options: Options, settings: Mapping[str, Any], *, needs_whole_mat
         (options.cuda_graphs, "a program of all layers cannot exchange them; leave --cuda-graphs out"),
         (options.compiled_optimizer, "the compiled step of LAMB needs whole tensors; leave --compile-optimizer out"),
         (
-            options.micro_batch_tokens is None,
+            options.micro_batch_tokens == "auto",
             "auto tries sizes in each process alone; give micro_batch_tokens a number",
         ),
         (

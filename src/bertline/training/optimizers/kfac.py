@@ -59,7 +59,7 @@ def check_kfac(options: Options, settings: Mapping[str, Any]) -> None:
             "--compile: kfac reads each layer's inputs and gradients, which a program of all layers does not return; "
             "leave --compile and --cuda-graphs out"
         )
-    if options.micro_batch_tokens is None:
+    if options.micro_batch_tokens == "auto":
         raise BertlineError("micro_batch_tokens: auto does not count the memory of kfac; give a number")
 
 
