@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import logging
@@ -13,9 +14,10 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,6 +33,7 @@ DIGEST_THREADS = 8  # hashlib runs without Python's lock; network disks answer s
 DIGEST_CHUNK = 1 << 20
 BYTES_WORTH_A_BAR, BYTES_WORTH_A_HINT = 10**9, 10**11
 SECONDS_BETWEEN_SAVES = 30.0
+SNAKEMAKES = ".snakemake_timestamp"  # which it puts into the folders that are outputs of rules
 
 log = logging.getLogger(__name__)
 
@@ -86,18 +89,81 @@ def write_atomically(path: Path | str, *, durable: bool = True, mode: int = 0o66
 
 
 @contextmanager
-def write_folder_atomically(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder next to `folder`; on success rename it to `folder`, which it replaces, else remove it."""
-    unfinished = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
+def write_folder_atomically(
+    folder: Path, *, replaces: Sequence[str] | None = None, sources: Sequence[Path] = ()
+) -> Iterator[Path]:
+    """Yield an empty folder next to `folder`; on success rename it to `folder`, which it replaces, else remove it.
+
+    `replaces` and `sources` are those of `check_replaceable`. What killed processes left next to `folder` is removed.
+    """
+    check_replaceable(folder, replaces, sources)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _remove_unfinished(folder)
+    unfinished, lock = _make_unfinished(folder)
     try:
         yield unfinished
+        check_replaceable(folder, replaces, sources)
         shutil.rmtree(folder, ignore_errors=True)
         unfinished.replace(folder)
         fsync_directory(folder.parent)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+        os.close(lock)
+
+
+def check_replaceable(folder: Path, replaces: Sequence[str] | None = None, sources: Sequence[Path] = ()) -> None:
+    """Raise BertlineError unless a command may write `folder`, of which nothing else must get lost.
+
+    Args:
+        folder: the output, which need not exist.
+        replaces: names, or patterns, of all files that an existing folder may contain; None for any.
+        sources: files and folders that the command reads, which cannot be `folder` or in it.
+    """
+    if folder.name in ("", ".."):
+        raise BertlineError(f"{folder}: the output has no name of its own; name a folder to be made")
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        what = "a link" if folder.is_symlink() else "a file"
+        raise BertlineError(f"{folder} is {what}, and would be replaced by a folder; name another output")
+    for source in sources:
+        if source.resolve() == folder.resolve():
+            raise BertlineError(f"{folder}: the output is the source; name another folder")
+        if source.resolve().is_relative_to(folder.resolve()):
+            raise BertlineError(f"{folder}: the output contains the source {source}; name another folder")
+    if replaces is None or not folder.exists():
+        return
+    for path in sorted(folder.iterdir()):
+        known = any(fnmatchcase(path.name, name) for name in (*replaces, SNAKEMAKES))
+        if not known or (path.is_dir() and not path.is_symlink()):
+            raise BertlineError(
+                f"{folder} contains {path.name}, which would be deleted; name another output, or move it away"
+            )
+
+
+def _make_unfinished(folder: Path) -> tuple[Path, int]:
+    """Make an empty folder next to `folder`; return it with a descriptor that is locked while it is in use."""
+    while True:
+        unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+        unfinished.mkdir()
+        descriptor = os.open(unfinished, os.O_RDONLY)
+        # A file system may have no locks. Another process may have removed the folder before it was locked.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if unfinished.exists():
+            return unfinished, descriptor
+        os.close(descriptor)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove the unfinished folders next to `folder` that no living process of this machine has locked."""
+    name = re.compile(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{8}}\.part")
+    for path in [path for path in folder.parent.iterdir() if name.fullmatch(path.name) and path.is_dir()]:
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 def write_link(link: Path, target: Path) -> None:

@@ -61,6 +61,12 @@ def test_a_machine_that_does_not_show_the_threads_of_its_cores_is_bound_by_cpus(
     ]
 
 
+def test_a_machine_that_does_not_show_its_sockets_has_one(tmp_path: Path) -> None:
+    assert domains("socket", {0, 1}, tmp_path / "absent") == [Domain(one_thread_each([0, 1]), (0,))]
+    write_nodes(tmp_path, "0-1", "2-3")
+    assert domains("socket", {0, 1, 2, 3}, tmp_path) == [Domain(one_thread_each([0, 1, 2, 3]), (0, 1))]
+
+
 def test_sockets_have_the_memory_of_their_numa_nodes(two_sockets: Path) -> None:
     everything = set(range(16))
     assert domains("socket", everything, two_sockets) == [

@@ -308,10 +308,46 @@ def test_a_job_whose_submission_outlives_snakemake_is_cancelled(scheduler, progr
 
 def test_a_submission_that_waits_for_the_server_ends_with_snakemake(programs, tmp_path) -> None:
     programs.write("qstat", "true")
+    programs.write("qselect", "true")
     programs.write("qsub", f"rm -f {tmp_path}/sent; {NO_SERVER[PBS]}")
     with pytest.raises(BertlineError, match="snakemake has ended; this job is not submitted"):
         jobs.submit_job(tmp_path / "jobscript.sh")
     assert len(programs.asked("qsub")) == 1
+
+
+@by_name
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_job_whose_answer_was_lost_before_the_end_of_snakemake_is_looked_up_and_cancelled(
+    scheduler, answers, programs, tmp_path
+) -> None:
+    submit, find, _, job = COMMANDS[scheduler]
+    programs.write(scheduler.program, "true")
+    programs.write(scheduler.cancel, "true")
+    programs.write(submit, f"rm -f {tmp_path}/sent; {NO_SERVER[scheduler]}")
+    programs.write(find, job if answers else NO_SERVER[scheduler])
+    number = "7.head" if scheduler is PBS else "7"
+    said = rf"its new job {number} was canceled" if answers else r"this job may be in the queue as pretrain\S*-\w{6}; "
+    with pytest.raises(BertlineError, match=f"snakemake has ended; {said}"):
+        jobs.submit_job(tmp_path / "jobscript.sh")
+    assert len(programs.asked(submit)) == 1
+    assert programs.asked(scheduler.cancel) == ([number] if answers else [])
+
+
+def test_cobalt_which_does_not_find_jobs_by_name_may_have_one_whose_answer_was_lost(programs, tmp_path) -> None:
+    programs.write("cqwait", "true")
+    programs.write("qsub", f"rm -f {tmp_path}/sent; echo 'Connection refused' >&2; exit 1")
+    with pytest.raises(BertlineError, match="snakemake has ended; this job may be in the queue as pretrain_phase; "):
+        jobs.submit_job(tmp_path / "jobscript.sh")
+
+
+def test_a_new_job_that_cannot_be_cancelled_is_told(programs, tmp_path) -> None:
+    programs.write("qstat", "true")
+    programs.write("qdel", "echo 'qdel: Unauthorized Request 7.head' >&2; exit 159")
+    programs.write("qsub", f"rm {tmp_path}/sent; {NEW[PBS]}")
+    with pytest.raises(
+        BertlineError, match=r"new job 7\.head was not canceled \(qdel: Unauthorized .*\); cancel it by"
+    ):
+        jobs.submit_job(tmp_path / "jobscript.sh")
 
 
 def test_a_job_that_grid_engine_cannot_start_failed_and_is_deleted(programs, capsys) -> None:

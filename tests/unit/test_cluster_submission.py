@@ -232,3 +232,36 @@ def test_a_job_that_is_accepted_after_ctrl_c_is_canceled(slurm: Slurm, waiting_s
     assert process.communicate(timeout=30) == ("", "snakemake has ended; its new job 101 was canceled\n")
     assert process.returncode == 1
     assert (slurm.folder / "canceled").read_text() == "101\n"
+
+
+@pytest.mark.parametrize(
+    ("squeue", "scancel", "said", "canceled"),
+    [
+        (SQUEUE, "", "snakemake has ended; its new job 88 was canceled", ["88"]),
+        ("#!/bin/sh\nexit 1\n", "", "snakemake has ended; this job may be in the queue as bertline_run", []),
+        (
+            SQUEUE,
+            "echo 'scancel: error: Access denied' >&2; exit 1",
+            "snakemake has ended; its new job 88 was not canceled (scancel: error: Access denied); cancel it",
+            ["88"],
+        ),
+    ],
+)
+def test_after_ctrl_c_a_job_whose_answer_was_lost_is_looked_up_and_canceled(
+    slurm: Slurm, waiting_sbatch: Callable, squeue: str, scancel: str, said: str, canceled: list[str]
+) -> None:
+    (slurm.folder / "squeue").write_text(squeue)
+    (slurm.folder / "scancel").write_text(f"""#!/bin/sh\ncd "$(dirname "$0")"\necho "$*" >> canceled\n{scancel}\n""")
+    (slurm.folder / "scancel").chmod(0o755)
+    (slurm.folder / "canceled").touch()
+    slurm.fails(1, TIMEOUT, accepted="88 PENDING rule_a\n")
+    process = waiting_sbatch()
+    while not slurm.calls:
+        time.sleep(0.05)
+    interrupt_snakemake()
+    output, errors = process.communicate(timeout=30)
+    (line,) = errors.splitlines()
+    assert (output, process.returncode) == ("", 1)
+    assert line.startswith(said)
+    assert (slurm.folder / "canceled").read_text().split() == canceled
+    assert slurm.calls == 1

@@ -229,6 +229,25 @@ def test_one_file_is_taken_out_of_an_archive(tmp_path: Path, destination: Path) 
     assert [path.name for path in destination.parent.iterdir()] == ["file"]
 
 
+def test_an_archive_beside_the_output_is_left_alone_and_the_download_is_continued(
+    server: Misbehaving, destination: Path, tmp_path: Path
+) -> None:
+    archive = tmp_path / "CoLA.zip"
+    with zipfile.ZipFile(archive, "w") as content:
+        content.writestr("CoLA/train.tsv", CONTENT)
+    server.files["/CoLA.zip"] = archive.read_bytes()
+    destination.parent.mkdir()
+    destination.with_name("file.zip").write_text("the user's own")
+    destination.with_name("file.zip.part").write_text("as well")
+    destination.with_name(".file.zip.part").write_bytes(archive.read_bytes()[:1000])
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    download_file(server.url("/CoLA.zip"), destination, sha256=sha256, member="CoLA/train.tsv")
+    assert destination.read_bytes() == CONTENT
+    assert ranges(server) == ["bytes=1000-"]
+    assert destination.with_name("file.zip").read_text() == "the user's own"
+    assert sorted(path.name for path in destination.parent.iterdir()) == ["file", "file.zip", "file.zip.part"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"), [(b"PK nonsense", "CoLA.zip is damaged or truncated"), (None, "holds no file 'x/y'")]
 )

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from bertline.console import BertlineError
 from bertline.demo_data import generate as generate_module
 from bertline.demo_data.articles import make_articles
 from bertline.demo_data.generate import generate
@@ -95,10 +97,49 @@ def test_the_sample_is_absent_when_writing_fails(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generation without what takes time: one file of each folder."""
+
+    def write(made: Path, seed: int) -> dict[str, int]:
+        for name in ("books/book-001.txt", "glue/CoLA/dev.tsv", "mirror/samplewiki/20260101/dumpstatus.json"):
+            (made / name).parent.mkdir(parents=True)
+            (made / name).write_text(f"of seed {seed}")
+        return {}
+
+    monkeypatch.setattr(generate_module, "_write_everything", write)
+
+
+@pytest.mark.parametrize(
+    "own", ["notes.txt", "books/novel.txt", "mirror/dewiki/20260101/dumpstatus.json", "squad/dev-v1.1.json"]
+)
+@pytest.mark.usefixtures("written")
+def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path, own: str) -> None:
+    folder = tmp_path / "sample"
+    (folder / own).parent.mkdir(parents=True)
+    (folder / own).write_text("the user's own")
+    with pytest.raises(BertlineError, match=rf"sample contains {own}, which would be deleted; name another"):
+        generate(folder)
+    assert (folder / own).read_text() == "the user's own"
+
+
+@pytest.mark.usefixtures("written")
+def test_an_earlier_sample_is_replaced_also_without_its_manifest(tmp_path: Path) -> None:
+    generate(tmp_path / "sample", 1)
+    (tmp_path / "sample/sample.json").unlink()
+    generate(tmp_path / "sample", 2)
+    generate(tmp_path / "sample", 3)
+    assert (tmp_path / "sample/books/book-001.txt").read_text() == "of seed 3"
+
+
+def test_what_is_written_may_be_replaced(sample: Path) -> None:
+    generate_module.check_is_sample(sample)
+
+
 def test_an_older_sample_is_replaced_as_a_whole(sample: Path, tmp_path: Path) -> None:
     target = tmp_path / "sample"
-    target.mkdir()
-    (target / "left-over.txt").write_text("old")
+    shutil.copytree(sample, target)
+    (target / "books/book-999.txt").write_text("old")
     generate(target, 1)
     assert tree_digests(target) == tree_digests(sample)
     assert [path.name for path in tmp_path.iterdir()] == ["sample"]

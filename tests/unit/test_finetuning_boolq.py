@@ -67,7 +67,8 @@ def test_boolq_is_learned_from_its_official_files_and_predicted_for_superglue(tm
     result = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     assert (result["scores"], result["primary"]) == ({"accuracy": 100.0}, "accuracy")
     assert result["baselines"] == {"majority": 62.5}
-    assert result["examples"] == {"train": 24, "dev": 8, "test": 4, "train_skipped": 0, "dev_skipped": 0}
+    counts = {"train": 24, "dev": 8, "test": 4, "train_skipped": 0, "dev_skipped": 0}
+    assert result["examples"] == counts | {"dev_in_train": 8, "test_in_train": 4}
     written = (tmp_path / "out/predictions.tsv").read_text().splitlines()
     assert written[:3] == ["index\tprediction", "0\tfalse", "1\ttrue"]
     submission = (tmp_path / "out/submission/BoolQ.jsonl").read_text().splitlines()

@@ -15,14 +15,18 @@ from finetuning_helpers import MODEL, NAMES, NO_DROPOUT, PLACES, Json, recipe_fo
 from finetuning_helpers import write_tokenizer as write_test_tokenizer
 from huggingface_hub import ModelCard
 from roberta_folder import train_vocabulary
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, processors
 
-from bertline.encoding.tokenizer import load_tokenizer, read_tokenizer
+from bertline.console import BertlineError
+from bertline.encoding.tokenizer import load_tokenizer, read_tokenizer, save_tokenizer
 from bertline.finetuning.card import model_card
 from bertline.finetuning.options import Options
 from bertline.finetuning.prediction import classify, load_finetuned, tag
 from bertline.finetuning.train import finetune
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertForPreTraining
+from bertline.modeling.conversion import convert_weights
 from bertline.modeling.huggingface import export_huggingface, write_huggingface
 from bertline.modeling.network_config import BertConfig, config_from_dict
 from bertline.tasks.registry import TASKS
@@ -93,6 +97,110 @@ def test_a_pipeline_reads_pairs_and_numbers(tmp_path: Path) -> None:
     predicted = [float(cell) for cell in second_column(out / "predictions.tsv")[1:]]
     assert [answer["score"] for answer in answers] == pytest.approx(predicted, rel=1e-4)
     assert max(predicted) - min(predicted) > 0.1
+
+
+PAIR = ("n1 was [SEP] born", "in p3 died")
+
+
+def write_classifier(folder: Path, tokenizer: Path, **settings: Any) -> Path:
+    """A classifier whose outputs depend much on the types of tokens, with changed settings of its tokenizer."""
+    torch.manual_seed(1)
+    shape = {**NO_DROPOUT, "vocab_size": read_tokenizer(tokenizer).get_vocab_size(), "initializer_range": 0.5}
+    config = BertConfig.from_dict(shape)
+    network = architecture_of(config).task_network(config, "sequence", 2)
+    folder.mkdir()
+    write_huggingface(config, network.state_dict(), tokenizer, folder, head="sequence", labels=("no", "yes"))
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    return folder
+
+
+def scores_of_transformers(folder: Path) -> list[float]:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        scores: list[float] = model(**tokenizer(*PAIR, return_tensors="pt")).logits.softmax(1)[0].tolist()
+    return scores
+
+
+def scores_of_ours(folder: Path) -> list[float]:
+    scores: list[float] = classify(load_finetuned(folder), [PAIR])[0].tolist()
+    return scores
+
+
+def set_template(folder: Path, template: Any) -> None:
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.post_processor = template
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+@pytest.mark.parametrize("trims", [True, False])
+def test_a_bert_with_the_tokenizer_of_roberta_reads_pairs_in_transformers(tmp_path: Path, trims: bool) -> None:
+    train_vocabulary([" ".join(PAIR)]).save_pretrained(tmp_path)
+    given = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    first, last = (("<s>", given.token_to_id("<s>")), ("</s>", given.token_to_id("</s>")))
+    set_template(tmp_path, processors.RobertaProcessing(last, first, trim_offsets=trims, add_prefix_space=False))
+    given = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    folder = write_classifier(tmp_path / "model", tmp_path / "tokenizer.json")
+    assert scores_of_ours(folder) == pytest.approx(scores_of_transformers(folder), abs=1e-5)
+    written = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    before, after = given.encode(*PAIR), written.encode(*PAIR)
+    assert (before.ids, before.offsets) == (after.ids, after.offsets)
+    assert (sum(before.type_ids), after.type_ids[-1]) == (0, 1)
+    alone = written.encode(PAIR[0])
+    assert (alone.ids, alone.type_ids) == (given.encode(PAIR[0]).ids, [0] * len(alone.ids))
+    again = read_tokenizer(folder / "tokenizer.json")
+    save_tokenizer(again, tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_text() == (folder / "tokenizer.json").read_text()
+
+
+GENERAL = {"tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "pair", "types"),
+    [
+        ({}, None, True),
+        ({}, "[CLS] $A [SEP] $B [SEP]", True),  # a class of BERT ignores the template
+        (GENERAL, "[CLS] $A [SEP] $B [SEP]", False),
+        (GENERAL, None, True),
+        ({"model_input_names": ["input_ids", "attention_mask"]}, None, False),
+        ({**GENERAL, "model_input_names": None}, None, False),  # not among this class's inputs by default
+    ],
+)
+def test_a_model_of_another_program_reads_pairs_as_transformers_does(
+    tmp_path: Path, settings: Json, pair: str | None, types: bool
+) -> None:
+    tokenizer = write_test_tokenizer(tmp_path / "tokenizer.json")
+    folder = write_classifier(tmp_path / "model", tokenizer, **settings)
+    if settings.get("model_input_names", "") is None:
+        without = {key: value for key, value in json.loads((folder / "tokenizer_config.json").read_text()).items()}
+        del without["model_input_names"]
+        (folder / "tokenizer_config.json").write_text(json.dumps(without))
+    ids = [(token, load_tokenizer(tokenizer).token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    if pair:
+        set_template(folder, processors.TemplateProcessing("[CLS] $A [SEP]", pair, ids))
+    expected = scores_of_transformers(folder)
+    marked = transformers.AutoTokenizer.from_pretrained(folder)(*PAIR).get("token_type_ids", [0])[-1]
+    assert bool(marked) == types
+    assert scores_of_ours(folder) == pytest.approx(expected, abs=1e-5)
+    # And so does what a conversion makes of it.
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    convert_weights(folder, tmp_path / "converted")
+    assert scores_of_transformers(tmp_path / "converted") == pytest.approx(expected, abs=1e-5)
+    assert scores_of_ours(tmp_path / "converted") == pytest.approx(expected, abs=1e-5)
+    # Bertline's own were trained with types, whatever an earlier version's export says.
+    (folder / "task.json").write_text('{"task": "mrpc"}')
+    assert scores_of_ours(folder) == pytest.approx(scores_of_ours(write_classifier(tmp_path / "own", tokenizer)))
+
+
+def test_a_template_with_other_types_is_one_line(tmp_path: Path) -> None:
+    tokenizer = write_test_tokenizer(tmp_path / "tokenizer.json")
+    folder = write_classifier(tmp_path / "model", tokenizer, **GENERAL)
+    ids = [(token, load_tokenizer(tokenizer).token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    set_template(folder, processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP]:1 $B:1 [SEP]:1", ids))
+    with pytest.raises(BertlineError, match=r"^\S+tokenizer\.json: its template for two texts does not give type 1 to"):
+        load_finetuned(folder)
 
 
 @pytest.mark.parametrize("task", ["cola", "stsb"])
@@ -213,7 +321,8 @@ def test_the_folder_has_its_origin_and_no_path_of_the_data(tmp_path: Path) -> No
     assert "chosen on these same sets: expect lower scores on new data." in card.text
     scores = json.loads((out / "metrics.json").read_text())["scores"]
     assert f"| accuracy | {scores['accuracy']:.2f} |" in card.text
-    assert "- train: train.tsv, 32 examples" in card.text
+    assert "- train: train.tsv, 32 examples\n" in card.text
+    assert "- dev: train.tsv, 32 examples, 32 of them with the texts of a training example\n" in card.text
     assert f"- fingerprint: {recipe['fingerprint']}" in card.text
     written = [path.read_text() for path in (out / "huggingface").iterdir() if path.suffix in (".json", ".md")]
     assert not any(str(tmp_path) in text for text in written)

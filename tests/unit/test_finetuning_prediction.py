@@ -92,6 +92,25 @@ def test_predictions_of_the_dev_file_are_those_that_were_scored(
         assert ours.strip() == theirs.strip()
 
 
+@pytest.mark.parametrize(
+    ("task", "inputs", "suffix"),
+    [
+        ("cola", "cola_test.tsv", ".tsv"),
+        ("cola", "cola_test.tsv", ".jsonl"),
+        ("squad_v1", "squad_v1.json", ".json"),
+        ("names", "names.conll", ".conll"),
+    ],
+)
+def test_capitals_in_a_suffix_make_no_difference(
+    finished: Path, tmp_path: Path, task: str, inputs: str, suffix: str
+) -> None:
+    model, given = load_finetuned(finished / task / "huggingface"), tmp_path / inputs.upper()
+    shutil.copy(finished / inputs, given)
+    predict_files(model, [finished / inputs], tmp_path / f"out{suffix}")
+    predict_files(model, [given], tmp_path / f"OUT{suffix.upper()}")
+    assert (tmp_path / f"OUT{suffix.upper()}").read_text() == (tmp_path / f"out{suffix}").read_text()
+
+
 def test_a_text_without_a_word_has_no_tag(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": ""}\n{"text": "n1 was born"}\n{"text": " "}\n')
     model = load_finetuned(finished / "names/huggingface")
@@ -213,6 +232,18 @@ def test_a_model_of_another_program_reads_texts_as_long_as_its_tokenizer_and_its
 
 
 # Bad input
+
+
+def test_a_model_that_cuts_off_the_beginning_is_one_line(finished: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished / "cola/huggingface", tmp_path / "model"))
+    (folder / "task.json").unlink()
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    for side in ("right", "left"):
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"truncation_side": side}))
+        if side == "right":
+            load_finetuned(folder)
+    with pytest.raises(BertlineError, match=r"^\S+tokenizer_config\.json: truncation_side is 'left', but long inputs"):
+        load_finetuned(folder)
 
 
 def test_a_model_without_a_head_for_a_task_is_one_line(finished: Path, tmp_path: Path) -> None:

@@ -438,6 +438,20 @@ def test_a_collection_is_the_same_bytes_again(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
 
 
+def test_a_folder_of_the_user_s_does_not_become_a_collection(tmp_path: Path) -> None:
+    files, tokenizer = write_files(tmp_path), write_tokenizer(tmp_path / "tokenizer.json")
+    recipe = Recipe({"fingerprint": "0" * 16, "source": files["collection"], "tfrecords": False})
+    for _ in range(2):  # its own is replaced
+        tokenize_collection(recipe, tokenizer, tmp_path / "out")
+    (tmp_path / "out/thesis.txt").touch()
+    for output, message in (
+        (tmp_path / "out", r"contains thesis\.txt, which would be deleted"),
+        (tmp_path, "the output contains the source"),
+    ):
+        with pytest.raises(BertlineError, match=message):
+            tokenize_collection(recipe, tokenizer, output)
+
+
 @pytest.mark.parametrize(("objective", "suffix"), [("pointwise", ".trec"), ("pairwise", ".tsv")])
 def test_a_kept_model_ranks_new_candidates_as_it_did_in_training(tmp_path: Path, objective: str, suffix: str) -> None:
     data = data_of(tmp_path)

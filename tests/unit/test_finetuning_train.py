@@ -349,7 +349,7 @@ def test_the_majority_baseline_is_the_most_frequent_class_of_training(tmp_path: 
     recipe["data"]["dev"] = str(tmp_path / "dev.tsv")
     task = prepare_task("sst2", recipe["data"], recipe["settings"], tokenizer)
     assert task.baselines == {"majority": pytest.approx(30.0)}
-    assert task.examples == {"train": 4, "dev": 10, "train_skipped": 0, "dev_skipped": 0}
+    assert task.examples == {"train": 4, "dev": 10, "train_skipped": 0, "dev_skipped": 0, "dev_in_train": 4}
 
 
 def test_pretrained_weights_are_where_training_starts(tmp_path: Path, tokenizer: Path) -> None:
@@ -710,11 +710,11 @@ def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, t
         ({"precision": "fp8"}, None, "settings.precision: given 'fp8', allowed is one of fp32, tf32, bf16, fp16"),
         ({"precision": "fp16"}, None, "precision: fp16 needs a GPU"),
         ({"initial_weights": {"phase": "a"}}, None, "name their directory with --initial-weights"),
-        ({}, "weights", "the recipe starts from random weights"),
+        ({}, Path("weights"), "the recipe starts from random weights"),
     ],
 )
 def test_a_recipe_that_does_not_fit_is_one_line(
-    tmp_path: Path, tokenizer: Path, changes: Json, initial_weights: str | None, message: str
+    tmp_path: Path, tokenizer: Path, changes: Json, initial_weights: Path | None, message: str
 ) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), **changes)
     with pytest.raises(BertlineError) as caught:

@@ -317,6 +317,82 @@ def test_a_release_with_other_accents_than_the_tokenizer_s_is_warned_of(
     assert "out-False: Google's code strips accents with this setting, and the model's tokenizer keeps them" in message
 
 
+def write_model(tmp_path: Path, name: str = "model", **config: Any) -> Path:
+    """A classifier in Hugging Face's layout."""
+    save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="x"), tmp_path / "tokenizer.json")
+    network = make_task_network(BertConfig.from_dict({**CONFIG, **config}), "sequence", 2)
+    (tmp_path / name).mkdir(parents=True)
+    tokenizer, head = tmp_path / "tokenizer.json", {"head": "sequence", "labels": "ab"}
+    write_huggingface(network.config, network.state_dict(), tokenizer, tmp_path / name, **head)
+    return tmp_path / name
+
+
+def contents_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "message"),
+    [
+        ("theirs/model", "mine", "mine contains thesis, which would be deleted; name another output"),
+        ("theirs/model", "theirs", "theirs: the output contains the source"),
+        ("theirs/model", "theirs/model", "model: the output is the source"),
+        ("theirs/model", ".", "the output has no name of its own"),
+        ("theirs/model", "mine/..", "the output has no name of its own"),
+    ],
+)
+@pytest.mark.parametrize("command", ["convert", "export"])
+def test_no_command_deletes_what_it_has_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, source: str, output: str, message: str
+) -> None:
+    weights = load_file(write_model(tmp_path, "theirs/model") / "model.safetensors")
+    torch.save(weights, tmp_path / "theirs/model/pytorch_model.bin")
+    (tmp_path / "theirs/other").mkdir()
+    (tmp_path / "theirs/other/model.safetensors").touch()
+    (tmp_path / "mine/thesis").mkdir(parents=True)
+    (tmp_path / "mine/thesis/chapter1.txt").write_text("precious")
+    before = contents_of(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BertlineError, match=message):
+        (convert_weights if command == "convert" else export_tensorflow)(Path(source), Path(output))
+    assert contents_of(tmp_path) == before
+    for name in ("out", "out"):  # what it has written itself is replaced
+        (convert_weights if command == "convert" else export_tensorflow)(Path(source), Path(name))
+
+
+@pytest.mark.parametrize(("given", "expected"), [(12, 12), (512, 16), (int(1e30), 16), (None, 16)])
+def test_a_converted_tokenizer_truncates_as_its_source(tmp_path: Path, given: int | None, expected: int) -> None:
+    write_pickle(tmp_path / "theirs", transformers.BertForSequenceClassification(transformers.BertConfig(**CONFIG)))
+    settings = tmp_path / "theirs/tokenizer_config.json"
+    settings.write_text(json.dumps({"do_lower_case": True} | ({"model_max_length": given} if given else {})))
+    convert_weights(tmp_path / "theirs", tmp_path / "out")
+    assert json.loads((tmp_path / "out/tokenizer_config.json").read_text())["model_max_length"] == expected
+    assert load_finetuned(tmp_path / "out").settings["max_sequence_length"] == expected
+    settings.write_text(json.dumps({"do_lower_case": True, "truncation_side": "left"}))
+    with pytest.raises(BertlineError, match="truncation_side is 'left', but long inputs are cut off at the right"):
+        convert_weights(tmp_path / "theirs", tmp_path / "left")
+
+
+def test_an_epsilon_that_google_s_code_has_not_is_written_and_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    export_tensorflow(write_model(tmp_path), tmp_path / "usual")
+    assert "layer_norm_eps" not in (tmp_path / "usual/bert_config.json").read_text()
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    export_tensorflow(write_model(tmp_path, "other", layer_norm_eps=0.05), tmp_path / "out")
+    (message,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "out: Google's code normalises with an epsilon of 1e-12, and this network with 0.05" in message
+    convert_weights(tmp_path / "out", tmp_path / "back", lowercase=True)
+    assert json.loads((tmp_path / "back/config.json").read_text())["layer_norm_eps"] == 0.05
+
+
+def test_an_activation_that_google_s_code_has_not_is_refused(tmp_path: Path) -> None:
+    model = write_model(tmp_path, hidden_act="gelu_new")
+    with pytest.raises(BertlineError, match="hidden_act is 'gelu_new', of which Google's code has only gelu, relu"):
+        export_tensorflow(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 class Malicious:
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return os.mkdir, ("was-run",)

@@ -106,6 +106,21 @@ def test_a_cut_download_is_continued(server: Misbehaving, output: Path) -> None:
     assert str(second).startswith("bytes=")
 
 
+def test_a_zip_and_a_folder_of_the_user_s_are_left_alone(server: Misbehaving, output: Path) -> None:
+    output.parent.mkdir(parents=True)
+    mine = output.with_name("google.zip")
+    mine.write_bytes(zipped(release()))
+    fetch(server, mine.read_bytes(), output)
+    assert set(output.parent.iterdir()) == {mine, output}
+    (output / "notes.txt").touch()
+    requests = len(server.requests)
+    with pytest.raises(BertlineError, match=r"google contains notes\.txt, which would be deleted"):
+        fetch(server, mine.read_bytes(), output)
+    with pytest.raises(BertlineError, match="the output has no name of its own"):
+        fetch(server, mine.read_bytes(), Path())
+    assert len(server.requests) == requests
+
+
 def test_a_truncated_zip_is_one_line(server: Misbehaving, output: Path) -> None:
     content = zipped(release())
     whole = hashlib.sha256(content).hexdigest()

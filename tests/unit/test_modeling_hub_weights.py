@@ -72,6 +72,19 @@ def test_a_cut_download_is_continued_by_the_next_one(
     assert "config.json" not in model.fetched  # it was complete
 
 
+def test_a_folder_of_the_user_s_is_left_alone(model: ServedModel, output: Path) -> None:
+    fetch_hub_weights(REPOSITORY, REVISION, output)
+    fetch_hub_weights(REPOSITORY, REVISION, output)
+    (output / "thesis").mkdir()
+    requests = len(model.requests)
+    with pytest.raises(BertlineError, match="contains thesis, which would be deleted; name another output"):
+        fetch_hub_weights(REPOSITORY, REVISION, output)
+    with pytest.raises(BertlineError, match="the output has no name of its own"):
+        fetch_hub_weights(REPOSITORY, REVISION, Path())
+    assert len(model.requests) == requests
+    assert {path.name for path in output.iterdir()} == {*FETCHED, "thesis"}
+
+
 def test_a_token_opens_a_private_model(model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model.token = "hf_of_the_test"  # noqa: S105
     assert problem_of(output) == (

@@ -75,6 +75,29 @@ def test_transformers_loads_the_export_with_the_same_logits(tmp_path, tokenizer_
     compare_logits(ours, theirs.eval())
 
 
+def test_an_export_replaces_nothing_but_a_model(tmp_path, tokenizer_json):
+    ours = sharp_model(1)
+    for _ in range(2):
+        export_huggingface(ours.config, ours.state_dict(), tokenizer_json, tmp_path / "export")
+    (tmp_path / "export/thesis").mkdir()
+    with pytest.raises(BertlineError, match="export contains thesis, which would be deleted"):
+        export_huggingface(ours.config, ours.state_dict(), tokenizer_json, tmp_path / "export")
+    with pytest.raises(BertlineError, match="the output contains the source"):
+        export_huggingface(ours.config, ours.state_dict(), tokenizer_json, tokenizer_json.parent)
+
+
+def test_an_output_matrix_of_its_own_is_refused(tmp_path):
+    TheirBert(TheirConfig(**SHAPE)).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for given in ({"tie_word_embeddings": True}, {}):
+        without = {key: value for key, value in config.items() if key != "tie_word_embeddings"}
+        (tmp_path / "config.json").write_text(json.dumps(without | given))
+        load_huggingface(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    with pytest.raises(BertlineError, match="tie_word_embeddings is False, only True can be read"):
+        load_huggingface(tmp_path)
+
+
 def test_we_load_what_transformers_saved_with_the_same_logits(tmp_path):
     torch.manual_seed(2)
     theirs = TheirBert(TheirConfig(**SHAPE, initializer_range=0.2)).eval()

@@ -84,6 +84,8 @@ def shaped(folder: Path) -> Corpus:
         ("a.csv", "id;content;label\n", "semicolons"),
         ("a.CSV", "id\tcontent\n1\tIt rained, and more.\n", "tabs"),
         ("a.tsv", "id;content\n1;It rained.\n", "semicolons"),
+        ("a.csv", 'id;content\n1;"It rained\nall day\nand all night."\n', "semicolons"),
+        ("a.csv", "text|label\nIt rained.|a\nIt, again, rained.|b\n", "vertical bars"),
     ],
 )
 def test_a_table_divided_by_another_mark_is_told(tmp_path: Path, name: str, content: str, marks: str) -> None:
@@ -99,6 +101,13 @@ def test_a_column_that_is_given_may_have_a_semicolon_in_its_name(tmp_path: Path)
     [corpus], _ = corpora_of([str(tmp_path)])
     find_shape(corpus, "utf-8", "text; cleaned")
     assert corpus.settings["text"] == "text; cleaned"
+
+
+@pytest.mark.parametrize("header", ["satz; kommentar", "satz | kommentar"])
+def test_a_single_column_may_have_a_mark_in_its_name_that_does_not_divide_its_rows(tmp_path: Path, header: str) -> None:
+    rows = ["Es regnet seit Tagen.", "Es ist kalt; es regnet | und so fort.", '"Kalt, aber schön."', "Es wird Tag."]
+    (tmp_path / "a.csv").write_text("\n".join([header, *rows, ""]))
+    assert shaped(tmp_path).settings["text"] == header
 
 
 def test_of_an_unpacked_leipzig_corpus_only_the_sentences_count(tmp_path: Path) -> None:

@@ -110,6 +110,35 @@ def test_of_a_divided_gpu_the_first_slice_counts(visible: str | None, monkeypatc
     assert found.gpu_memory == 10 * GB
 
 
+@pytest.mark.parametrize(
+    ("modes", "slices", "found"),
+    [
+        ([1, 1], {0: "MIG-11111111-aaaa", 1: "MIG-22222222-bbbb"}, ("A100 MIG-11111111-aaaa",)),
+        ([0, 1], {1: "MIG-22222222-bbbb"}, ("A100 MIG-22222222-bbbb",)),
+        ([1, 0], {}, ("A100 1",)),
+        ([1, 1], {1: "MIG-22222222-bbbb"}, ("A100 MIG-22222222-bbbb",)),
+        ([1, 1], {}, ()),
+    ],
+)
+def test_of_divided_gpus_cuda_uses_one_slice_and_nothing_else(
+    modes: list[int], slices: dict[int, str], found: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slice_at(gpu: int, place: int) -> str:
+        if gpu not in slices:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return slices[gpu]
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: len(modes))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda gpu: [modes[gpu], modes[gpu]])
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMaxMigDeviceCount", lambda gpu: 7)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigDeviceHandleByIndex", slice_at)
+    for visible in (None, "0,1"):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert this_machine().gpus == found
+
+
 @pytest.mark.parametrize("number", [2, -1])
 def test_a_number_of_gpus_that_cuda_does_not_show_is_one_line(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")

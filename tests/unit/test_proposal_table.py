@@ -82,6 +82,15 @@ def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:
     }
 
 
+def test_numbers_with_a_decimal_comma_are_no_classes(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    scores = [f"{number // 7},{number:02}" if number % 3 else f"{number}" for number in range(90)]
+    rows = [f'some words of row {number},"{score}"\n' for number, score in enumerate(scores)]
+    path.write_text("".join(["text,score\n", *rows]))
+    with pytest.raises(BertlineError, match=r"a\.csv: column 'score' has numbers with a comma, such as 0,01; write a"):
+        describe_table([str(path)], tmp_path / "out")
+
+
 GOOD = "".join(f'{{"text": "a text of number {n} here", "label": "{"ab"[n % 2]}"}}\n' for n in range(40))
 
 

@@ -20,6 +20,7 @@ from huggingface_hub import ModelCard
 from synthetic_runs import write, write_journal, write_run
 
 from bertline.console import BertlineError
+from bertline.reporting import figures
 from bertline.reporting.page import write_report
 from bertline.reporting.terminal import summary
 from bertline.results.journal import read_journal
@@ -195,6 +196,16 @@ def test_a_set_as_large_as_the_official_one_is_not_official(record: Path) -> Non
     assert "shown for CoLA: whether their development sets are the official ones is not known." in text
 
 
+def test_development_sets_with_texts_of_training_are_named(record: Path) -> None:
+    note = "CoLA: 12 of the 400 examples of the development set have the texts of a training example."
+    write_report([record], Path("without"))
+    assert "training example" not in summary([record])
+    change_metrics("cola", examples={"train": 2000, "dev": 400, "dev_in_train": 12})
+    page = write_report([record], Path("report"))
+    for text in (as_text(page), Path("report/model-cards/demo.md").read_text(), summary([record])):
+        assert text.count(note) == 1
+
+
 def test_the_model_card_is_one_that_the_hub_reads(record: Path) -> None:
     write_report([record], Path("report"))
     card = ModelCard.load("report/model-cards/demo.md")
@@ -205,6 +216,52 @@ def test_the_model_card_is_one_that_the_hub_reads(record: Path) -> None:
     assert "| SQuAD 1.1 | 400 | F1 | 79.4 (78.7..80.1) | 57.2 (56.1..58.3) |" in card.text
     assert "chosen on these same sets: expect lower scores on new data." in card.text
     assert NOT_OFFICIAL.format("SQuAD 1.1, CoLA, MRPC, RTE") in card.text
+
+
+def test_the_model_card_of_the_best_step_says_of_which_step_its_loss_is(record: Path) -> None:
+    write_report([record], Path("last"))
+    ended = "Ended with a held-out loss of {:.3f} nats per masked token after"
+    losses = dict(zip(*read_record(record).phases[1].series("held_out/mlm_loss"), strict=True))
+    assert ended.format(losses[100]) in Path("last/model-cards/demo.md").read_text()
+    journal = Path("results/phases/phase2/metrics.jsonl")
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    lines[4]["metrics"]["held_out/mlm_loss"] = 1.25
+    write_journal(journal, lines)
+    recipe = Path("results/phases/phase2/recipe.json")
+    write(recipe, {**json.loads(recipe.read_text()), "published_step": 50})
+    write_report([record], Path("best"))
+    card = Path("best/model-cards/demo.md").read_text()
+    assert "The weights are those of step 50, with a held-out loss of 1.250 nats per masked token. Ended after" in card
+    assert ended.format(1.25) not in card
+
+
+@pytest.mark.parametrize("name", ["results", "differences", "scores", "main"])
+def test_no_two_parts_of_a_page_have_the_same_id(record: Path, name: str) -> None:
+    other = record.with_name("other.json")
+    write(other, {**json.loads(record.read_text()), "run": name, "config": {"seed": 1}})
+    for records in ([record, other], [other]):
+        elements = _Elements()
+        elements.feed(write_report(records, Path("report")).read_text())
+        ids = [given["id"] for tag, given in elements.all if given.get("id") and tag in ("main", "section", "h2")]
+        assert len(set(ids)) == len(ids)
+        links = [str(given["href"])[1:] for tag, given in elements.all if tag == "a" and given["href"].startswith("#")]
+        assert {*links} <= {*ids}
+
+
+def test_the_axes_of_small_numbers_have_no_prefix_of_thousandths(record: Path) -> None:
+    journal = Path("results/phases/phase1/metrics.jsonl")
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    lines = [{**line, "metrics": line["metrics"] | {"train/model_flops_utilization": 0.006}} for line in lines]
+    write_journal(journal, lines)
+    drawn = {
+        "speed": figures.throughput(read_record(record).phases),
+        "samples": figures.length_histogram("128", [0, 8, 16], [1, 0]),
+    }
+    labels = {name: re.findall(r"<text[^>]*>([^<]*)</text>", svg) for name, svg in drawn.items()}
+    assert not [label for label in labels["speed"] + labels["samples"] if re.fullmatch(r"[\d.]+m", label)]
+    assert {"0.2", "0.4"} <= set(labels["speed"])
+    assert labels["samples"][-3:] == ["0", "1", "samples"]
+    assert ">12k<" in figures.length_histogram("128", [0, 8, 16], [12_000, 1])
 
 
 def test_the_header_of_the_model_card_has_the_content_of_the_configuration(record: Path) -> None:
@@ -266,6 +323,26 @@ def test_several_runs_share_a_page_and_the_same_run_twice_is_refused(record: Pat
     assert "SQuAD 1.1 F1 (400 examples) 79.4 (78.7..80.1) 79.4 (78.7..80.1)" in text
     with pytest.raises(BertlineError, match="one record was given twice"):
         write_report([record, record], Path("report"))
+
+
+def test_runs_that_differ_in_their_data_differ_in_the_settings_of_dataset_and_corpora(record: Path) -> None:
+    content = json.loads(record.read_text())
+    card = json.loads(Path(content["dataset"]["path"], "dataset.json").read_text())
+    card["settings"]["held_out"] = 0.1
+    card["settings"]["tokenizer"] = {"train": "wordpiece", "vocab_size": 300}
+    card["corpora"][0]["settings"] = {"minimum_characters": 500}
+    del card["sequence_lengths"]["512"]
+    write(Path("results/datasets/other/dataset.json"), card)
+    other, external = record.with_name("other.json"), record.with_name("external.json")
+    dataset = {"fingerprint": "other", "path": "results/datasets/other"}
+    write(other, {**content, "run": "other", "dataset": dataset})
+    text = as_text(write_report([record, other], Path("report")))
+    differences = "corpora.wikipedia.minimum_characters – 500 dataset.held_out 0.01 0.1 "
+    differences += "dataset.tokenizer.train – wordpiece dataset.tokenizer.vocab_size – 300 "
+    assert f"Differences demo other {differences}sequence_lengths [128, 512] [128] Results" in text
+    # A run without a dataset does not make every setting of the others a difference.
+    write(external, {**content, "run": "external", "dataset": None})
+    assert "Differences" not in as_text(write_report([record, external], Path("report-external")))
 
 
 def test_two_records_of_one_name_are_distinguished(record: Path) -> None:

@@ -61,6 +61,19 @@ def test_the_cost_counts_every_rank_and_the_power_between_two_points() -> None:
     assert cost.kilowatt_hours == pytest.approx(2 * 8 * 0.5)
 
 
+def test_the_cost_counts_the_ranks_of_each_time_if_a_phase_was_resumed_on_another_number() -> None:
+    def at(hour: int, speed: float, **processes: float) -> tuple[int, int, dict[str, float]]:
+        gpu = {"system/gpu_power_watts": 300.0, "system/gpu_percent": 99.0}
+        return hour, hour * HOUR, reading(3.6e9 * min(hour, 99) + 0.45e9 * (hour > 99), speed, 5.0, **gpu, **processes)
+
+    processes = {1: {"system/processes": 8.0}, 100: {"system/processes": 1.0}}
+    points = [at(hour, 1e6 if hour < 100 else 1.25e5, **processes.get(hour, {})) for hour in range(1, 101)]
+    cost = cost_of([phase("phase1", points, world_size=1)])
+    assert cost is not None
+    assert cost.process_hours == pytest.approx(99 * 8 + 1)
+    assert cost.kilowatt_hours == pytest.approx((99 * 8 + 1) * 0.3)
+
+
 def test_an_unfinished_phase_has_no_cost_yet() -> None:
     started = Phase("phase1", "phase1", Path("phase1"), {}, PHASES[0].journal, finished=False)
     assert cost_of([started]) is None

@@ -31,6 +31,13 @@ def test_every_optimizer_is_named_in_full_and_kfac_as_well():
     assert "SGD on gradients preconditioned by K-FAC, learning rate" in describe_phase(given, {})
 
 
+def test_a_share_of_masked_tokens_is_not_rounded():
+    for probability, words in ((0.15, "15%"), (0.125, "12.5%"), (0.004, "0.4%")):
+        given = recipe()
+        given["settings"]["masking"] = {"probability": probability}
+        assert f" {words} of the tokens masked." in describe_phase(given, {})
+
+
 def test_a_phase_from_before_the_ramp_is_described():
     given = recipe()
     del given["settings"]["batch_size_warmup"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +14,7 @@ import pytest
 
 from bertline.console import BertlineError
 from bertline.planning.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates, record_speed
-from bertline.planning.expected import ExpectedTimes
+from bertline.planning.expected import ExpectedTimes, finetuning_estimates
 from bertline.planning.inputs import made
 from bertline.planning.plan import Plan
 from bertline.planning.progress import overview, phase_statuses, steps_per_second
@@ -317,6 +318,44 @@ def test_a_dataset_that_was_deleted_after_the_last_phase_on_it_is_no_work(traine
     assert states_of_data(trained) == dict.fromkeys(DATA, "not needed")
     write(Path("results/datasets/d/seq128/00000.h5"))
     assert states_of_data(trained)["dataset/seq128"] == "1 of 3 finished, the others are not needed"
+
+
+def test_a_phase_that_was_deleted_after_the_next_one_is_no_work(trained: Plan) -> None:
+    last = "1" * 16
+    trained.phases[last] = {**trained.phases[KEY], "phase": "phase2", "initial_weights": {"phase": KEY}}
+    trained.runs["first"]["phases"]["phase2"] = last
+    finish(Path("results/phases", last), {"model": MODEL, "settings": SETTINGS, "world_size": 1, "hardware": "a GPU"})
+    write(Path("results/phases", last, "huggingface/config.json"))
+    shutil.rmtree(PHASE)
+    assert jobs_left(trained) == {}
+    assert [row[3] for row in overview(trained)] == ["not needed", "not needed", "finished"]
+    assert dict(target_states(trained, None))["results/runs/first/phase1"] == "not needed"
+
+    shutil.rmtree(Path("results/phases", last, "huggingface"))
+    of_data = {"corpus shelf": 2, "dataset books, its shards": 2}
+    assert jobs_left(trained) == of_data  # the tokenizer
+    Path("results/phases", last, "model.safetensors").unlink()
+    assert jobs_left(trained).keys() == {*of_data, f"phase1 ({KEY})", f"phase2 ({last})"}
+    assert [row[3] for row in overview(trained)] == ["to be made", "to be trained", "to be trained"]
+
+    for file in ("model.safetensors", "huggingface/config.json"):
+        write(Path("results/phases", last, file))
+    (marker,) = of_runs(TRACKED_PRETRAINING, trained.runs)
+    Path(marker).unlink()
+    assert f"phase1 ({KEY})" in jobs_left(trained)  # its journal
+
+
+def test_a_finished_fine_tuning_whose_model_is_needed_again_is_work(trained: Plan) -> None:
+    finetuning = Path("results/finetunings", "2" * 16)
+    trained.finetunings[finetuning.name] = {"dataset": "d", "task": "cola"}
+    trained.runs["first"]["finetunings"] = {"glue/cola/seed1": finetuning.name}
+    for file in FINETUNING_OUTPUTS:
+        write(finetuning / file, "{}")
+    assert [left.what for left in finetuning_estimates(trained)] == []
+    prediction = {"kind": "predict", "model": {"finetuning": finetuning.name}, "absent": [], "inputs": []}
+    trained.predictions["results/predictions/a.tsv"] = prediction
+    assert [left.jobs for left in finetuning_estimates(trained)] == [1]
+    assert overview(trained)[-1][3] == "0 of 1 finished"
 
 
 def test_the_baseline_of_a_report_that_is_there_needs_no_deleted_dataset(trained: Plan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import shutil
 import struct
 import threading
 from pathlib import Path
@@ -213,3 +214,9 @@ def test_a_damaged_record_does_not_stop_the_others(run: Path) -> None:
 def test_an_interval_that_cannot_be_waited_is_one_line(seconds: float) -> None:
     with pytest.raises(BertlineError, match="cannot be waited; give a number above 0"):
         curves.follow_curves([], seconds)
+
+
+def test_without_any_run_what_to_do_is_said(run: Path) -> None:
+    shutil.rmtree("results/runs")
+    with pytest.raises(BertlineError, match=r"^results/runs contains no run yet; run snakemake first$"):
+        write_curves(["results/runs"])

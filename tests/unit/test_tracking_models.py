@@ -116,6 +116,22 @@ def test_a_model_whose_logging_was_cut_off_is_logged_again(record: Path) -> None
     assert model.status == "READY"
 
 
+def test_an_artifact_store_that_refuses_a_model_is_one_line_and_leaves_no_part_of_it(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    track([record], uri())
+
+    def refuse(*_: object) -> None:
+        raise ConnectionRefusedError(111, "Connection refused by ftp://user:secret@127.0.0.1:1/mlflow")
+
+    monkeypatch.setattr(MlflowClient, "log_model_artifacts", refuse)
+    with pytest.raises(BertlineError, match=r"^MLflow's artifact store did not take the model demo [^\n]*$") as caught:
+        log_model(record, uri=uri())
+    assert "secret" not in str(caught.value)
+    client = MlflowClient(uri())
+    assert not list(client.search_logged_models([client.get_experiment_by_name("bertline").experiment_id]))
+
+
 def checkpoints_on_disk(*steps: int) -> list[Path]:
     folders = [Path(f"results/phases/phase1/checkpoints/step-{step:08d}").absolute() for step in steps]
     for folder in folders:

@@ -12,8 +12,8 @@ from synthetic_runs import journal_line, write, write_finetuning, write_journal,
 from bertline.console import BertlineError
 from bertline.results.describe import describe_network, flatten
 from bertline.results.journal import read_journal, read_last_points
-from bertline.results.records import read_record
-from bertline.tracking.run_tree import Entry, lay_out
+from bertline.results.records import Finetuning, read_record
+from bertline.tracking.run_tree import DatasetInput, Entry, _task_dataset, lay_out
 
 
 @pytest.fixture
@@ -183,3 +183,28 @@ def test_a_network_is_described_by_its_own_name(architecture: dict[str, str], na
     shape = {"num_hidden_layers": 3, "hidden_size": 128, "num_attention_heads": 2, "vocab_size": 4096}
     expected = f"{name} with 3 layers, 128 wide, 2 heads, vocabulary of 4,096."
     assert describe_network(architecture | shape) == expected
+
+
+@pytest.mark.parametrize("kind", ["tsv", "tfrecords"])
+def test_a_ranking_has_the_collection_and_its_queries_as_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ("train_queries", "dev_queries", "dev_qrels") if kind == "tsv" else ("train_tfrecords", "dev_tfrecords")
+    for name in names:
+        Path(name).write_text("1\tx\n") if kind == "tsv" else Path(name).mkdir()
+
+    def dataset_of(collection: str) -> DatasetInput | None:
+        Path("results/collections", collection).mkdir(parents=True, exist_ok=True)
+        data = {name: name for name in names} | {"collection": f"results/collections/{collection}"}
+        result = {"examples": {"dev_queries": 3}}
+        ranking = {"task": "ranking/marco", "seed": 1, "result": result, "journal": [], "finished": True}
+        return _task_dataset(Finetuning("ranking/marco/seed1", "f", Path(), {"data": data}, **ranking))
+
+    first, second = dataset_of("0123"), dataset_of("4567")
+    assert first is not None
+    assert second is not None
+    assert (first.name, first.source) == ("ranking/marco", names[1])
+    assert first.digest != second.digest
+    Path(names[0]).rename("elsewhere")
+    assert dataset_of("0123") is None

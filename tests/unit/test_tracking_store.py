@@ -507,6 +507,73 @@ def test_a_server_that_is_down_is_one_line(record: Path, monkeypatch: pytest.Mon
         track([record], "http://127.0.0.1:9")
 
 
+REACHED = "API request to /api failed with exception HTTPSConnectionPool(host='h', port=443): Max retries exceeded "
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        (
+            f"{REACHED}(Caused by SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate "
+            "verify failed: self-signed certificate (_ssl.c:1006)')))",
+            r"has a certificate that is not trusted here \(.*self-signed certificate.*MLFLOW_TRACKING_SERVER_CERT_PATH",
+        ),
+        (
+            f"{REACHED}(Caused by SSLError(SSLError(1, '[SSL: WRONG_VERSION_NUMBER] wrong version number')))",
+            r"allows no encrypted connection \(.*WRONG_VERSION_NUMBER.*check whether it is http:// or https://",
+        ),
+        (
+            f"{REACHED}(Caused by ResponseError('too many 500 error responses'))",
+            r"answers only with errors \(too many 500 error responses\); see the server's log",
+        ),
+    ],
+)
+def test_a_server_that_answers_is_not_said_to_be_down(reason: str, line: str) -> None:
+    with (
+        pytest.raises(BertlineError, match=rf"^MLflow at https://h {line}") as caught,
+        store.one_line_errors("https://h"),
+    ):
+        raise MlflowException(reason)
+    assert "does not answer" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["mlflow.uni.edu", "localhost:5000", "./mlruns"])
+def test_an_address_without_a_scheme_is_one_line_that_says_so(record: Path, address: str) -> None:
+    with pytest.raises(BertlineError, match=rf"^{address} is not an address [^\n]*https://[^\n]*sqlite:///[^\n]*$"):
+        track([record], address)
+
+
+@pytest.mark.parametrize("name", ["MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"])
+def test_a_secret_with_the_end_of_a_line_is_refused_and_never_shown(
+    record: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv(name, "abcdefgh\r")
+    with pytest.raises(BertlineError, match=rf"^{name} ends with white space") as caught:
+        track([record], "http://127.0.0.1:9")
+    assert "abcdefgh" not in str(caught.value)
+    with pytest.raises(BertlineError) as caught, store.one_line_errors("http://127.0.0.1:9"):
+        raise MlflowException("Invalid header value 'Bearer abcdefgh\\r'")
+    assert "abcdefgh" not in str(caught.value)
+
+
+def test_after_a_file_that_was_tried_in_vain_no_other_is_tried(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def log_artifact(client: MlflowClient, run_id: str, path: str, folder: str | None = None) -> None:
+        tried.append(path)
+        raise MlflowException(f"{REACHED}(Caused by NewConnectionError('connection refused'))")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "log_artifact", log_artifact)
+        with pytest.raises(BertlineError, match=r"has all points, but its artifact store did not take"):
+            track([record], uri())
+    assert len(tried) == 1
+    assert curves(runs()["phase1"]) == journal("results/phases/phase1/metrics.jsonl")
+    track([record], uri())
+    assert [file.path for file in MlflowClient(uri()).list_artifacts(runs()["phase1"].info.run_id)] == ["recipe.json"]
+
+
 def test_a_database_that_is_down_is_one_line_before_mlflow_tries_it(
     record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -676,6 +743,63 @@ def test_a_changed_recipe_supersedes_the_old_run_and_takes_over_what_both_have(r
         old: None,
         new: "0123456789abcdef",
     }
+
+
+def test_a_run_that_is_superseded_while_it_trains_is_killed_and_revived_if_it_goes_on(record: Path) -> None:
+    """Nothing else would ever end it: its recipe is not trained any more."""
+    unfinish("phase1", durable=50)
+    track([record], uri())
+    before = runs()["demo"].info
+    assert before.status == "RUNNING"
+    content = json.loads(record.read_text())
+    changed = record.with_name("record-fedcba9876543210.json")
+    write(changed, content | {"fingerprint": "fedcba9876543210"})
+    track([changed], uri())
+    client = MlflowClient(uri())
+    assert client.get_run(before.run_id).info.status == "KILLED"
+    assert runs()["demo"].info.status == "RUNNING"
+    track([record], uri())
+    assert client.get_run(before.run_id).info.status == "RUNNING"
+    assert [run.info.run_id for run in runs().values() if run.info.run_name == "demo"] == [before.run_id]
+
+
+def sweep(folder: Path, *, finished: int) -> None:
+    content = {"name": "demo/phase1", "started": START, "settings": {"steps": 1}, "model": {"layers": 2}, "seed": 1}
+    content |= {"device": "2 CPU cores", "options": [], "experiment": "bertline", "scaling": []}
+    rows = [{"micro_batch_size": 8, "fits": True, "tokens_per_second": 900.0}]
+    write(folder / "sweep.json", content | {"finished": START + finished, "micro_batches": rows})
+
+
+def test_sweeps_are_sent_with_the_folder_of_the_runs_next_to_them_and_once(record: Path) -> None:
+    record.with_name("record.json").symlink_to(record.name)
+    for number in range(2):
+        sweep(Path(f"results/sweeps/demo/phase1/{number}"), finished=number)
+    write(Path("results/sweeps/demo/phase2/0/sweep.json"), {"name": "damaged"})
+    for _ in range(2):
+        with pytest.raises(BertlineError, match=r"^results/sweeps/demo/phase2/0/sweep\.json lacks [^;]*; [^;]*$"):
+            track(["results/runs"], uri())
+        client = MlflowClient(uri())
+        sent = client.search_runs(
+            [client.get_experiment_by_name("bertline").experiment_id], "tags.`bertline.stage` = 'sweep'"
+        )
+        assert [run.data.metrics["micro_batches/tokens_per_second"] for run in sent] == [900.0, 900.0]
+        assert [len(stored_points(run, client)) for run in sent] == [2, 2]
+    shutil.rmtree("results/sweeps/demo/phase2")
+    assert track(["results/runs"], uri())["sent"] == 0
+    known: dict = {}
+    track(["results/runs"], uri(), known=known)
+    assert len(known) == 3
+    shutil.rmtree("results/runs")  # `make sweep` needs no run
+    sweep(Path("results/sweeps/demo/phase1/2"), finished=2)
+    assert track(["results/runs"], uri())["sent"] == 2
+
+
+def test_without_any_run_what_to_do_is_said(record: Path) -> None:
+    shutil.rmtree("results/runs")
+    for _ in range(2):
+        with pytest.raises(BertlineError, match=r"^results/runs contains no run yet; run snakemake first$"):
+            track(["results/runs"], uri())
+        Path("results/runs").mkdir(exist_ok=True)
 
 
 def test_the_loss_is_on_the_axes_by_which_runs_are_compared(record: Path) -> None:

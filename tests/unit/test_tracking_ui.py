@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
+from mlflow.exceptions import MlflowException
+from synthetic_runs import write_run
 
-from bertline.tracking import ui
+from bertline.console import BertlineError
+from bertline.tracking import store, ui
 
 
 def after(seconds: float, status: int) -> subprocess.Popen[bytes]:
@@ -27,3 +32,50 @@ def test_the_end_of_the_follower_is_one_line_and_the_server_goes_on(
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == lines
     assert all("ended with status 7; see what it printed above, and start this again" in line for line in printed)
+
+
+@pytest.mark.parametrize(
+    ("platform", "environment", "opens"),
+    [
+        ("linux", {}, False),
+        ("linux", {"DISPLAY": ":0"}, True),
+        ("linux", {"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ("linux", {"BROWSER": "firefox"}, True),
+        ("darwin", {}, True),
+    ],
+)
+def test_a_browser_is_opened_only_where_there_is_a_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, environment: dict[str, str], opens: bool
+) -> None:
+    """A text browser would take the terminal of a login node."""
+    opened: list[str] = []
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(ui.sys, "platform", platform)
+    monkeypatch.setattr(ui.webbrowser, "open", opened.append)
+    ui._open("http://127.0.0.1:5000", tmp_path)
+    assert bool(opened) is opens
+
+
+@pytest.mark.parametrize("down", [True, False])
+def test_a_server_that_is_down_is_followed_and_an_unusable_one_ends_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, down: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = write_run(tmp_path, tasks=("rte",), seeds=1)
+    record.with_name("record.json").symlink_to(record.name)
+    followed: list[str] = []
+
+    def connect(_: str) -> None:
+        cause = "NewConnectionError('refused')" if down else "ResponseError('too many 500 error responses')"
+        raise MlflowException(f"Max retries exceeded with url: /api (Caused by {cause})")
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setattr(store, "connect", connect)
+    monkeypatch.setattr(ui, "handle_signals", lambda *_: None)
+    monkeypatch.setattr(ui, "follow", lambda _, address, every: followed.append(address))
+    with nullcontext() if down else pytest.raises(BertlineError, match="answers only with errors"):
+        ui.open_ui()
+    assert followed == (["http://127.0.0.1:9"] if down else [])

@@ -70,8 +70,10 @@ def test_each_node_s_load_is_in_the_journal_of_rank_0(card: Path, tmp_path: Path
         assert len(points) == 3
         found.append([{name for name in point if name.startswith("system/")} for point in points])
     of_nodes = {name.replace("system/", f"system/node{node}/") for name in NAMES for node in (0, 1)}
-    assert found == [[NAMES] * 3, [NAMES | of_nodes] * 3]
+    of_all = NAMES | {"system/processes"}
+    assert found == [[of_all] * 3, [of_all | of_nodes] * 3]
     memory = points[-1]
+    assert memory["system/processes"] == 2
     both = [memory[f"system/node{node}/memory_megabytes"] for node in (0, 1)]
     assert memory["system/memory_megabytes"] == pytest.approx(sum(both) / 2)
     assert sha256_of_file(together / "model.safetensors") == sha256_of_file(apart / "model.safetensors")

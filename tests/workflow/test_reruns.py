@@ -281,6 +281,32 @@ def test_a_finished_phase_is_not_deleted_because_its_job_did_not_return(copied: 
     assert "Nothing to be done" in snakemake(copied, "pretrain")
 
 
+def test_a_finished_fine_tuning_is_not_deleted_because_its_job_did_not_return(copied: Path) -> None:
+    """The model is an output, too, and has a marker."""
+    shutil.rmtree(copied / "results/datasets")
+    folder = next(copied.glob("results/finetunings/*/metrics.json")).parent.relative_to(copied)
+    markers = copied / ".snakemake/incomplete"
+    markers.mkdir(exist_ok=True)
+    for name in ("metrics.json", "metrics.jsonl", "recipe.json", "huggingface"):
+        (markers / base64.b64encode(str(folder / name).encode()).decode()).touch()
+    (advised,) = re.findall(r"`(--cleanup-metadata [^`]*)` once", snakemake(copied, "finetune", check=False))
+    snakemake(copied, *advised.split())
+    assert (copied / folder / "metrics.json").exists()
+    assert "Nothing to be done" in snakemake(copied, "finetune")
+
+
+def test_a_deleted_model_may_be_asked_for_in_every_way(copied: Path) -> None:
+    config = copy.deepcopy(SMALL_CONFIG)
+    config["runs"]["first"]["finetune"]["glue"]["cola"]["keep"] = "none"
+    write_config(copied, config)
+    shutil.rmtree(copied / "results/datasets")
+    model = next(copied.glob("results/finetunings/*/metrics.json")).parent.relative_to(copied) / "huggingface"
+    shutil.rmtree(copied / model, ignore_errors=True)
+    for given in ([model], ["--until", model], ["pretrain", model, "--prioritize", model]):
+        jobs = jobs_of(snakemake(copied, "--dry-run", *map(str, given)))
+        assert {"finetune_task", "train_tokenizer"} <= jobs.keys(), given
+
+
 def test_a_run_on_the_phase_of_another_describes_their_deleted_dataset(copied: Path) -> None:
     config = copy.deepcopy(SMALL_CONFIG)
     finetune = config["runs"]["first"]["finetune"]

@@ -45,7 +45,7 @@ def check_inputs_left_out():
             sys.exit(
                 f"error: Snakemake would delete {files[0]} to make it again, perhaps because it was interrupted at the end of "
                 f"the job, but {LEFT_OUT[files[0]]} is absent; to keep it, give the same command "
-                f"`--cleanup-metadata {' '.join(files)}` once, or `--forcerun {files[0]}` to make both again"
+                f"`--cleanup-metadata {' '.join(job.output)}` once, or `--forcerun {files[0]}` to make both again"
             )
 
 

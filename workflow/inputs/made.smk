@@ -50,6 +50,8 @@ def is_forced(output, wildcards):
 
 @functools.cache
 def models_to_make_again():
-    """Return the deleted models of fine-tunings that the plan or a target on the command line needs."""
-    needed = {*inputs.models_to_make_again(plan), *workflow.dag_settings.targets}
+    """Return the deleted models of fine-tunings that the plan or a file on the command line needs."""
+    dag, scheduling = workflow.dag_settings, workflow.scheduling_settings
+    given = {*dag.targets, *dag.until, *(scheduling.prioritytargets if scheduling else ())}
+    needed = {*inputs.models_to_make_again(plan), *given}
     return {file for file in needed if not os.path.exists(file)}

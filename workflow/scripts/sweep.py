@@ -14,6 +14,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,8 +31,8 @@ from bertline.planning.trials import run_trial
 from bertline.proposal.machine import VISIBLE, this_machine
 from bertline.reporting.sweep import table_of_micro_batches, table_of_scaling, write_sweep
 from bertline.results import paths
-from bertline.tracking.store import default_tracking_uri
-from bertline.tracking.sweeps import track_sweep
+from bertline.tracking.store import default_tracking_uri, track_entry
+from bertline.tracking.sweeps import entry_of
 
 
 def sweep(
@@ -113,7 +114,7 @@ def sweep(
     times = {"started": started, "finished": int(1000 * time.time())}
     write_sweep(folder, {**described, **times, "micro_batches": rows, "scaling": scaling})
     print(f"\nTables and figures: {folder}")
-    track_sweep(folder, uri or default_tracking_uri())
+    track_entry(partial(entry_of, folder), uri or default_tracking_uri())
 
 
 def numbers_of(processes: str) -> list[int]:

@@ -84,7 +84,9 @@ def domains(bind: Bind, allowed: set[int], system: Path = SYSTEM) -> list[Domain
         return [Domain(_cores_of(cpus, system), (node,)) for node, cpus in sorted(nodes.items()) if cpus]
     sockets: dict[int, set[int]] = {}
     for cpu in allowed:
-        package = int((system / f"cpu/cpu{cpu}/topology/physical_package_id").read_text())
+        package = 0  # of a machine that does not show its sockets, as some virtual ones
+        with suppress(FileNotFoundError):
+            package = int((system / f"cpu/cpu{cpu}/topology/physical_package_id").read_text())
         sockets.setdefault(package, set()).add(cpu)
     return [
         Domain(_cores_of(cpus, system), tuple(node for node, of_node in sorted(nodes.items()) if of_node & cpus))

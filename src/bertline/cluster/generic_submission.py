@@ -35,17 +35,19 @@ class NoAnswer(BertlineError):
     """The server of the scheduler did not answer."""
 
 
-def wait_for_answer(attempt: Callable[[bool], T]) -> T:
+def wait_for_answer(attempt: Callable[[bool], T], find: Callable[[], T | None] = lambda: None, name: str = "") -> T:
     """Call `attempt` until it does not raise NoAnswer, for at most a day, and return what it returns.
 
     Args:
         attempt: called with whether it is a repetition, because a request without an answer may have been accepted.
+        find: looks for such a request when snakemake has ended; raises NoAnswer if it is not known to be accepted.
+        name: of the job in the queue, for a message.
 
     Raises:
         BertlineError: what `attempt` raised, or if snakemake has ended meanwhile.
     """
 
-    return waiting.wait_for_answer(attempt, NoAnswer, _announce, _has_ended)
+    return waiting.wait_for_answer(attempt, NoAnswer, _announce, _has_ended, find, name)
 
 
 def _has_ended() -> bool:
@@ -64,7 +66,7 @@ def record_job(number: str, cancel: Callable[[list[str]], object]) -> None:
 
     Args:
         number: of the job.
-        cancel: cancels jobs with such numbers.
+        cancel: cancels jobs with such numbers; raises BertlineError if that fails.
 
     Raises:
         BertlineError: if snakemake has ended.
@@ -73,7 +75,12 @@ def record_job(number: str, cancel: Callable[[list[str]], object]) -> None:
     with suppress(FileNotFoundError), open(submitted, "a", opener=_open_existing) as file:
         file.write(f"{number}\n")
     if _has_ended():
-        cancel([number])
+        try:
+            cancel([number])
+        except BertlineError as error:
+            raise BertlineError(
+                f"snakemake has ended; its new job {number} was not canceled ({error}); cancel it by hand"
+            ) from None
         raise BertlineError(f"snakemake has ended; its new job {number} was canceled")
 
 

@@ -71,13 +71,17 @@ def submit_job(jobscript: Path) -> str:
     # HF_ENDPOINT is an address, which may contain a password: only for this user.
     write_text(job.script, job_script(scheduler, jobscript.read_text(), job.minutes), mode=0o700)
     before = Path(job.script).stat().st_mtime  # by the clock of the file system
-    number = generic_submission.wait_for_answer(lambda repeated: _send(scheduler, job, repeated=repeated))
+    number = generic_submission.wait_for_answer(
+        lambda repeated: _send(scheduler, job, repeated=repeated),
+        lambda: _find(scheduler, job),
+        scheduler.job_name(job),
+    )
     # Of an earlier job: numbers begin again.
     ended = scheduler.ended / number
     if ended.exists() and ended.stat().st_mtime < before:
         ended.unlink()
     (scheduler.held / number).unlink(missing_ok=True)
-    generic_submission.record_job(number, lambda numbers: _output_of([scheduler.cancel, *numbers]))
+    generic_submission.record_job(number, lambda numbers: _cancel(scheduler, numbers))
     return number
 
 
@@ -86,15 +90,29 @@ def _send(scheduler: Scheduler, job: Request, *, repeated: bool) -> str:
 
     Raises BertlineError if the job is refused, NoAnswer if the scheduler does not answer.
     """
-    find, number = scheduler.find, scheduler.found
-    if repeated and find and number and (found := number.search(_answer(find(job)).stdout)):
-        return found[1]
+    if repeated and scheduler.find and (found := _find(scheduler, job)):
+        return found
     command = scheduler.submit(job)
     done = _answer(command)
     new = scheduler.number.search(done.stdout)
     if done.returncode or new is None:
         raise BertlineError(f"{command[0]} refused the job {job.name}: {_message_of(done)}; see site.yaml")
     return new[1]
+
+
+def _find(scheduler: Scheduler, job: Request) -> str | None:
+    """Return the number of a job in the queue, None if it is not there. Raises NoAnswer if that cannot be known."""
+    if scheduler.find is None or scheduler.found is None:
+        raise generic_submission.NoAnswer(f"{scheduler.name} finds no job by its name")
+    found = scheduler.found.search(_answer(scheduler.find(job)).stdout)
+    return found[1] if found else None
+
+
+def _cancel(scheduler: Scheduler, numbers: list[str]) -> None:
+    """Cancel jobs. Raises BertlineError with the scheduler's message if that fails."""
+    done = subprocess.run([scheduler.cancel, *numbers], capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise BertlineError(_message_of(done))
 
 
 def _answer(command: list[str]) -> subprocess.CompletedProcess[str]:

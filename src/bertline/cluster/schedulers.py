@@ -70,6 +70,7 @@ class Scheduler:
     name: str
     program: str  # identifies it by its presence on the PATH; PBS, Cobalt and Grid Engine have a qstat
     submit: Callable[[Request], list[str]]
+    job_name: Callable[[Request], str]  # in the queue
     number: re.Pattern[str]  # of the new job, in the output of `submit`
     query: tuple[str, ...]
     cancel: str
@@ -168,6 +169,7 @@ SCHEDULERS = (
         name="lsf",
         program="bjobs",
         submit=_bsub,
+        job_name=_long_name,
         number=re.compile(r"^Job <(\d+)> is submitted", re.MULTILINE),
         query=("bjobs", "-noheader", "-o", "stat"),
         cancel="bkill",
@@ -182,6 +184,7 @@ SCHEDULERS = (
         name="cobalt",
         program="cqwait",
         submit=_cobalt_qsub,
+        job_name=lambda job: job.name,
         number=re.compile(r"^(\d+)\b", re.MULTILINE),
         query=("qstat",),
         cancel="qdel",
@@ -194,6 +197,7 @@ SCHEDULERS = (
         name="sge",
         program="qhost",
         submit=_grid_engine_qsub,
+        job_name=_long_name,
         number=re.compile(r"^(\d+)", re.MULTILINE),
         query=("qstat", "-j"),
         cancel="qdel",
@@ -208,6 +212,7 @@ SCHEDULERS = (
         name="pbs",
         program="qstat",
         submit=_qsub,
+        job_name=_pbs_name,
         number=re.compile(r"^(\d+\S*)", re.MULTILINE),
         query=("qstat",),
         cancel="qdel",

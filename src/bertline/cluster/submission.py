@@ -112,12 +112,19 @@ def submit(arguments: Sequence[str], *, wrapper: Path) -> int:
             submitted.write(f"{number[0]}\n")
             submitted.flush()
             if _has_ended(submitted):
-                subprocess.run(["scancel", number[0]], check=False)  # noqa: S603, S607
-                print(f"snakemake has ended; its new job {number[0]} was canceled", file=sys.stderr)
+                print(f"snakemake has ended; its new job {number[0]} {_cancel(number[0])}", file=sys.stderr)
                 return 1
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     return done.returncode
+
+
+def _cancel(number: str) -> str:
+    """Cancel a job; return how that ended, for a message."""
+    done = subprocess.run(["scancel", number], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    if done.returncode:
+        return f"was not canceled ({' '.join(done.stderr.split())}); cancel it with `scancel {number}`"
+    return "was canceled"
 
 
 @contextmanager
@@ -139,10 +146,18 @@ def _has_ended(submitted: IO[str]) -> bool:
 def _wait_for_answer(command: list[str], script: str, submitted: IO[str]) -> subprocess.CompletedProcess[str]:
     """Return sbatch's answer. Raises _NotYet if there is none for a day, BertlineError if snakemake has ended."""
     known = submitted.read().split()
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--job-name", default="")
+    parser.add_argument("--comment", default="")
+    given, _ = parser.parse_known_args(command)
+
+    def find() -> subprocess.CompletedProcess[str] | None:
+        job = _find_job(given.job_name, given.comment, known)
+        return subprocess.CompletedProcess(command, 0, f"{job}\n", "") if job else None
 
     def attempt(repeated: bool) -> subprocess.CompletedProcess[str]:
-        if repeated and (job := _find_job(command, known)):
-            return subprocess.CompletedProcess(command, 0, f"{job}\n", "")
+        if repeated and (answer := find()):
+            return answer
         done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)  # noqa: S603
         said = " ".join(done.stderr.split())
         if done.returncode and NO_ANSWER.search(said):
@@ -152,7 +167,7 @@ def _wait_for_answer(command: list[str], script: str, submitted: IO[str]) -> sub
             raise _NotYet("no more jobs may be in the queue", said)
         return done
 
-    return wait_for_answer(attempt, _NotYet, _announce, lambda: _has_ended(submitted))
+    return wait_for_answer(attempt, _NotYet, _announce, lambda: _has_ended(submitted), find, given.job_name)
 
 
 def _has_jobs() -> bool:
@@ -160,25 +175,21 @@ def _has_jobs() -> bool:
     return output_of("squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i") != ""
 
 
-def _find_job(command: Sequence[str], known: Collection[str]) -> str | None:
-    """Return the number of a job that is not `known`, with the name and comment in sbatch's arguments, if there is one.
+def _find_job(name: str, comment: str, known: Collection[str]) -> str | None:
+    """Return the number of a job with this name and comment that is not `known`, if there is one.
 
     Slurm lists a finished job for some more minutes (MinJobAge). A canceled one counts as not submitted. Raises _NotYet
     if squeue does not answer.
     """
-    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-    parser.add_argument("--job-name", default="")
-    parser.add_argument("--comment", default="")
-    given, _ = parser.parse_known_args(command)
-    if not given.job_name:
+    if not name:
         return None
-    listed = output_of("squeue", "--noheader", "--states=all", f"--name={given.job_name}", "--format=%i %T %k")
+    listed = output_of("squeue", "--noheader", "--states=all", f"--name={name}", "--format=%i %T %k")
     if listed is None:
         raise _NotYet("Slurm's controller does not answer", "squeue fails")
     for line in listed.splitlines():
-        number, state, comment = [*line.strip().split(" ", 2), "", ""][:3]
+        number, state, its_comment = [*line.strip().split(" ", 2), "", ""][:3]
         number = number.partition("+")[0]  # a job on nodes of several kinds is listed as 123+0, 123+1
-        if comment == given.comment and state != "CANCELLED" and number not in known:
+        if its_comment == comment and state != "CANCELLED" and number not in known:
             return number
     return None
 

@@ -22,6 +22,8 @@ def wait_for_answer(
     unanswered: type[Exception],
     announce: Callable[[BaseException], None],
     has_ended: Callable[[], bool],
+    find: Callable[[], T | None] = lambda: None,
+    name: str = "",
 ) -> T:
     """Call `attempt` until it does not raise `unanswered`, for at most a day, and return what it returns.
 
@@ -30,8 +32,11 @@ def wait_for_answer(
         unanswered: the exception of a request to repeat.
         announce: called with the first of these.
         has_ended: returns whether snakemake has ended, or was asked to. Then nothing may be submitted any more.
+        find: called once when snakemake has ended after an unanswered request; returns what `attempt` would have
+            returned if it was accepted, None if it was not, and raises `unanswered` if that remains unknown.
+        name: of the job in the queue, for a message.
 
-    Raises what `attempt` raised last, and BertlineError if snakemake has ended.
+    Raises what `attempt` raised last, and BertlineError if snakemake has ended and no request is known to be accepted.
     """
 
     def before_sleep(state: tenacity.RetryCallState) -> None:
@@ -53,7 +58,21 @@ def wait_for_answer(
     )
     for trial in retrying:
         with trial:
-            if has_ended():
+            repeated = trial.retry_state.attempt_number > 1
+            if not has_ended():
+                answer = attempt(repeated)
+            elif (found := _find_lost(find, unanswered, name) if repeated else None) is not None:
+                answer = found
+            else:
                 raise BertlineError("snakemake has ended; this job is not submitted")
-            answer = attempt(trial.retry_state.attempt_number > 1)
     return answer
+
+
+def _find_lost(find: Callable[[], T | None], unanswered: type[Exception], name: str) -> T | None:
+    """Call `find`. Raises BertlineError if it does not tell whether a request was accepted."""
+    try:
+        return find()
+    except unanswered:
+        raise BertlineError(
+            f"snakemake has ended; this job may be in the queue as {name}; look for it there and cancel it"
+        ) from None

@@ -135,6 +135,8 @@ def download_file(
 ) -> None:
     """Download a file, or one file of a zip archive. Raises BertlineError.
 
+    The archive is next to `output`, hidden, until the file is unpacked.
+
     Args:
         url: of the file, or of the archive that contains it.
         output: the file to write.
@@ -144,7 +146,7 @@ def download_file(
     """
     if member is None:
         return download([url], output, Expected(sha256=sha256), contact=contact)
-    archive, shown = Path(f"{output}.zip"), without_credentials(url)
+    archive, shown = output.with_name(f".{output.name}.zip"), without_credentials(url)
     download([url], archive, Expected(sha256=sha256), contact=contact)
     try:
         allowance = Allowance(archive, MAX_ZIP_RATIO, advice="name another archive")

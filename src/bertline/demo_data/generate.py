@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+from bertline.console import BertlineError
 from bertline.demo_data.articles import make_articles, make_books
 from bertline.demo_data.language import make_lexicons
 from bertline.demo_data.tasks import PROVINCE_OF_SPLIT, acceptability, entailment, paraphrase, squad
@@ -18,19 +20,38 @@ PEOPLE, BOOKS, CHAPTERS, PARTS = 800, 120, 20, 4
 SQUAD_PARAGRAPHS = {"train": 2000, "dev": 150}
 ROWS = {"CoLA": {"train": 1500, "dev": 400}, "MRPC": {"train": 1500, "dev": 400}, "RTE": {"train": 4000, "dev": 400}}
 
+OF_MIRROR = rf"mirror/{WIKI}/\d{{8}}/[\w.-]+"
+WRITTEN = rf"sample\.json|{OF_MIRROR}|books/book-\d+\.txt|squad/(train|dev)-v[\d.]+\.json|glue/\w+/(train|dev)\.tsv"
+
 
 def generate(output: Path | str, seed: int = 1) -> None:
     """Write the demo data of a seed, atomically.
 
     Args:
-        output: the folder to make; an existing one is replaced.
+        output: the folder to make; one that contains nothing but an earlier sample is replaced.
         seed: of the invented world.
+
+    Raises BertlineError for a folder with other files.
     """
+    check_is_sample(Path(output))
     with write_folder_atomically(Path(output)) as made:
         counts = _write_everything(made, seed)
         files = sorted(path for path in made.rglob("*") if path.is_file())
         digests = {path.relative_to(made).as_posix(): sha256_of_file(path) for path in files}
         write_json(made / "sample.json", {"seed": seed, "counts": counts, "sha256": digests})
+
+
+def check_is_sample(folder: Path) -> None:
+    """Raise BertlineError if a folder contains files of anything else than demo data."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
+    files = [path.relative_to(folder).as_posix() for path in paths]
+    # Without a file of the invented mirror, those of squad and glue are others' with the same official names.
+    is_sample = any(re.fullmatch(OF_MIRROR, name) for name in files)
+    for name in files:
+        if not is_sample or not re.fullmatch(WRITTEN, name):
+            raise BertlineError(
+                f"{folder} contains {name}, which would be deleted; name another output, or move it away"
+            )
 
 
 def _write_everything(made: Path, seed: int) -> dict[str, int]:

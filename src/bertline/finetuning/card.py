@@ -69,10 +69,13 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
         model_name=describe.task_title(task) if on_official else None,
         eval_results=[result_on_hub(group, name, metrics["scores"][name]) for name in sorted(on_official)] or None,
     )
+    counts = metrics["examples"]
     data = [
-        f"- {name}: {Path(path).name}, {describe.counted(metrics['examples'][name], 'example')}"
+        f"- {name}: {Path(path).name}, {describe.counted(counts[name], 'example')}"
+        + (f", {in_train:,} of them with the texts of a training example" if in_train else "")
         for name, path in recipe["data"].items()
-        if name in metrics["examples"]
+        if name in counts
+        for in_train in [counts.get(f"{name}_in_train")]
     ]
     settings = [f"- {name}: {value}" for name, value in sorted(describe.flatten(recipe["settings"]).items())]
     parts = [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from bertline.console import BertlineError
 from bertline.finetuning.tables import column_names, read_columns
 from bertline.tasks.task import METRICS_OF_CLASSES, METRICS_OF_NUMBERS, TextTask
 
+logger = logging.getLogger(__name__)
 MAX_NUMBER = float(np.finfo(np.float32).max)
 
 OF_INPUTS = "name its columns with `columns`"  # what to do if those of texts to predict from are missing
@@ -51,6 +53,21 @@ def labels_of(table: Mapping[str, Any]) -> tuple[str, ...]:
         if labels.count(label) > 1:
             raise BertlineError(f"labels: given '{label}' more than once, as a number and as text; leave one")
     return labels
+
+
+def count_in_train(texts: Mapping[str, Iterable[Hashable]]) -> dict[str, int]:
+    """Return, and log, how many examples of each set have the texts of a training example, as `{set}_in_train`.
+
+    Args:
+        texts: of the examples of each set.
+    """
+    train, counts = set(texts["train"]), {}
+    for name in sorted(texts.keys() - {"train"}):
+        found = [example in train for example in texts[name]]
+        counts[f"{name}_in_train"] = sum(found)
+        if any(found):
+            logger.warning("%s: %d of %d examples have the texts of a training example", name, sum(found), len(found))
+    return counts
 
 
 def check_metrics(kind: str, metrics: Sequence[str], labels: Sequence[str]) -> None:

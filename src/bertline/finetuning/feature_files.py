@@ -35,7 +35,7 @@ def open_feature_file(
     Its arguments are the number of the first input, the inputs, and for each layer the vectors of all tokens, float32
     [T, H], or of all inputs, [N, H].
     """
-    with WRITERS[path.suffix](path, tokenizer, layers, pooling) as write:
+    with WRITERS[path.suffix.lower()](path, tokenizer, layers, pooling) as write:
         yield write
 
 

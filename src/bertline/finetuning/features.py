@@ -64,7 +64,7 @@ def extract_features(
 
     Returns the number of inputs. Raises BertlineError for a bad file, layer or model.
     """
-    if output.suffix not in OUTPUTS:
+    if output.suffix.lower() not in OUTPUTS:
         raise BertlineError(f"{output}: given '{output.suffix}', allowed are {', '.join(OUTPUTS)}")
     check_output(output, inputs)
     check_inputs_of_features(inputs)
@@ -166,7 +166,7 @@ def load_encoder_of(folder: Path, max_sequence_length: int, device: torch.device
 
 
 def _read(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    if path.suffix == ".txt":
+    if path.suffix.lower() == ".txt":
         for _, line in read_lines(path):
             first, separator, second = line.strip().rpartition(SEPARATOR)  # the last one, as Google's program does
             yield (first, second) if separator else (second,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, special_token_ids
-from bertline.files import Json, read_json, read_object
+from bertline.files import Json, read_json
 from bertline.finetuning.loop import predict
 from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.squad_answers import QuestionAnswers, answer_questions
@@ -23,7 +22,15 @@ from bertline.finetuning.text_task import sequences_of_texts
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import load_huggingface
-from bertline.modeling.huggingface_config import check_head, head_of, labels_of, names_of, read_configuration
+from bertline.modeling.huggingface_config import (
+    check_head,
+    head_of,
+    labels_of,
+    max_length_of,
+    names_of,
+    read_configuration,
+)
+from bertline.modeling.pair_template import has_token_types, uses_token_types
 from bertline.results import paths
 from bertline.tasks.registry import TASKS, texts_of_task
 from bertline.tasks.task import Head, TextTask
@@ -105,9 +112,11 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     tokenizer = read_tokenizer(find_tokenizer(folder))
     check_ids(folder, tokenizer, config.vocab_size)
     task = _read_task(folder / paths.FINETUNED_TASK)
+    if not task and has_token_types(config):  # our own were trained with types, whatever an old template says
+        network.encoder.embeddings.has_token_types = uses_token_types(folder, tokenizer, config)
     settings = {**SETTINGS, **task.get("settings", {})}
     if "max_sequence_length" not in task.get("settings", {}) and head != "answer":
-        settings["max_sequence_length"] = _max_length(folder)
+        settings["max_sequence_length"] = max_length_of(folder)
     settings["max_sequence_length"] = int(min(settings["max_sequence_length"], config.max_position_embeddings))
     labels = labels_of(path, head, outputs)
     equal = next((label for label in labels if labels.count(label) > 1), None)
@@ -121,19 +130,6 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
         task,
         precision,
     )
-
-
-def _max_length(folder: Path) -> float:
-    """Return to how many tokens transformers truncates an input; infinity if its tokenizer does not say."""
-    path = folder / paths.TOKENIZER_CONFIG
-    given = read_object(path).get("model_max_length") if path.exists() else None
-    if given is None:
-        return math.inf
-    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 1:
-        raise BertlineError(
-            f"{path}: model_max_length: given {str(given)[:80]!r}, allowed are numbers from 1 on; correct it"
-        )
-    return given
 
 
 def check_ids(folder: Path, tokenizer: Tokenizer, size: int) -> None:

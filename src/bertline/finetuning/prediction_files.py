@@ -63,7 +63,7 @@ def predict_files(
         check_columns(model.head, columns, model.columns)
     check_inputs(model.head, inputs)
     records: Iterator[Json] = (record for path in inputs for record in read_inputs(model, path, columns))
-    if model.head == "answer" and output.suffix != ".jsonl":  # whose readers find an answer by its id
+    if model.head == "answer" and output.suffix.lower() != ".jsonl":  # whose readers find an answer by its id
         records = _with_unique_ids(model, inputs, columns)
     done = 0
     with _writer(output, model) as write:
@@ -103,7 +103,7 @@ def check_number_of_texts(model: FinetunedModel, number: int) -> None:
 def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> Iterator[Json]:
     """Yield the inputs of a file: `texts`, `words`, or `id`, `question` and `context`, as the model needs."""
     if model.head == "answer":
-        if path.suffix == ".json":
+        if path.suffix.lower() == ".json":
             squad = read_squad(path, version_2=True, labelled=False)
             for question in squad.questions:
                 yield {"id": question.id, "question": question.text, "context": squad.contexts[question.context]}
@@ -111,7 +111,7 @@ def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> It
         for cells in read_texts(path, columns or QUESTION_COLUMNS):
             yield dict(zip(QUESTION_COLUMNS, cells, strict=True))
     elif model.head == "tokens":
-        if path.suffix in CONLL_SUFFIXES:
+        if path.suffix.lower() in CONLL_SUFFIXES:
             word = model.task.get("table", {}).get("word", 0)  # as in the training data
             yield from ({"words": words} for words in read_conll(path, word=word, tag=word, tagged=False).words)
             return
@@ -206,23 +206,23 @@ def _writer(path: Path, model: FinetunedModel) -> Iterator[Callable[[list[Json]]
     """Yield a function that appends rows to a file; the file gets its name when all are written."""
     with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         answers: dict[str, str] = {}
-        key = "id" if model.head == "answer" else "index"
-        if path.suffix == ".tsv":
+        key, suffix = "id" if model.head == "answer" else "index", path.suffix.lower()
+        if suffix == ".tsv":
             file.write(f"{key}\tprediction\n")
 
         def write(rows: list[Json]) -> None:
-            if path.suffix == ".json":
+            if suffix == ".json":
                 answers.update({row["id"]: row["prediction"] for row in rows})
-            elif path.suffix == ".jsonl":
+            elif suffix == ".jsonl":
                 file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            elif path.suffix == ".conll":
+            elif suffix == ".conll":
                 file.writelines(_conll(row) for row in rows)
             else:  # without quoting, as GLUE's server reads it
                 cells = [(str(row[key]), _cell(model, row["prediction"])) for row in rows]
                 file.writelines("\t".join(" ".join(cell.split()) for cell in pair) + "\n" for pair in cells)
 
         yield write
-        if path.suffix == ".json":
+        if suffix == ".json":
             json.dump(answers, file, ensure_ascii=False, indent=1)
 
 

@@ -36,7 +36,7 @@ def check_inputs_of_features(inputs: Sequence[Path]) -> None:
 
 def _check_suffixes(inputs: Sequence[Path], allowed: Sequence[str], wording: str) -> None:
     for path in inputs:
-        if path.suffix not in allowed:
+        if path.suffix.lower() not in allowed:
             raise BertlineError(f"inputs: given '{path}', {wording} {', '.join(allowed)}; convert the file")
 
 
@@ -46,9 +46,9 @@ def check_format(head: Head, output: Path, count: int) -> None:
     count: of answers per question.
     """
     allowed = OUTPUTS[head]
-    if output.suffix not in allowed:
+    if output.suffix.lower() not in allowed:
         raise BertlineError(f"output: given '{output}', allowed for this model are {', '.join(allowed)}")
-    if count > 1 and output.suffix != ".jsonl":
+    if count > 1 and output.suffix.lower() != ".jsonl":
         raise BertlineError(f"n_best: given {count}, but {output} has one answer per question; write a .jsonl")
 
 

@@ -18,7 +18,7 @@ from bertline.encoding.masking import IGNORED
 from bertline.encoding.tokenizer import special_token_ids, words_in_sentence
 from bertline.files import write_text
 from bertline.finetuning.conll import read_sentences
-from bertline.finetuning.examples import labels_of
+from bertline.finetuning.examples import count_in_train, labels_of
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
@@ -142,7 +142,8 @@ def prepare_tagging(
         | {
             f"{name}_words_cut_off": sum(map(len, file.words)) - int(inputs[name].words_of.sum())
             for name, file in files.items()
-        },
+        }
+        | count_in_train({name: map(tuple, file.words) for name, file in files.items()}),
         padding=special_token_ids(tokenizer)["[PAD]"],
         vocabulary=tokenizer.get_vocab_size(),
         labels=labels,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
-from bertline.files import read_json, write_folder_atomically, write_json, write_text
+from bertline.files import check_replaceable, read_json, write_folder_atomically, write_json, write_text
 from bertline.finetuning.card import model_card
 from bertline.finetuning.loop import Trained, predict, train
 from bertline.finetuning.options import Options
@@ -26,7 +26,7 @@ from bertline.finetuning.workers import best_worker, meet
 from bertline.limits import available_cores
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.heads import TaskNetwork
-from bertline.modeling.huggingface import load_encoder, load_huggingface, write_huggingface
+from bertline.modeling.huggingface import FILES, load_encoder, load_huggingface, write_huggingface
 from bertline.modeling.huggingface_config import read_configuration
 from bertline.modeling.network_config import config_from_dict
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
@@ -95,6 +95,7 @@ def _finetune(
     stop_signal: StopSignal | None,
 ) -> dict[str, Any]:
     started, started_at = time.monotonic(), datetime.now(UTC)
+    check_replaceable(output / paths.EXPORT, FILES, [tokenizer_path, *([initial_weights] if initial_weights else [])])
     recipe = _checked(recipe, tokenizer_path, initial_weights)
     group, _claims = join(options, stop_signal)  # held until the end of this function
     folder, settings = output / paths.CHECKPOINTS, recipe["settings"]

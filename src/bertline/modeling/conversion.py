@@ -21,11 +21,19 @@ from torch import Tensor
 from bertline.console import BertlineError
 from bertline.encoding.normalizer import settings_of
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tokenizer, take_tokenizer
-from bertline.files import write_folder_atomically, write_json
+from bertline.files import check_replaceable, write_folder_atomically, write_json
 from bertline.modeling.architectures import architecture_of
-from bertline.modeling.huggingface import from_huggingface, write_huggingface
-from bertline.modeling.huggingface_config import check_head, head_of, labels_of, read_configuration, unused_positions_of
+from bertline.modeling.huggingface import FILES, from_huggingface, write_huggingface
+from bertline.modeling.huggingface_config import (
+    check_head,
+    head_of,
+    labels_of,
+    max_length_of,
+    read_configuration,
+    unused_positions_of,
+)
 from bertline.modeling.network_config import BertConfig, NetworkConfig
+from bertline.modeling.pair_template import uses_token_types
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
 from bertline.modeling.weights import load_tensors
 from bertline.results import paths
@@ -54,13 +62,12 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
         source: a folder with a TensorFlow checkpoint (`*.ckpt*.index`), `bert_config.json` and `vocab.txt`, as Google
             released BERT, or fine-tuned by its run_classifier.py or run_squad.py; or with `pytorch_model.bin`,
             `config.json` and a tokenizer. Only tensors are read from the pickle: one that would run code is refused.
-        output: the directory to write.
+        output: the directory to write; one that contains nothing but a model is replaced.
         lowercase: whether vocab.txt is lowercase; by default, what another file in its folder specifies.
 
     Raises BertlineError for a folder that contains neither, or whose files do not match.
     """
-    if source.resolve() == output.resolve():
-        raise BertlineError(f"{output}: the output is the source; name another folder")
+    check_replaceable(output, FILES, [source])
     found = sorted(source.glob(paths.TENSORFLOW_INDEX))
     if not found and not (source / paths.PICKLE).exists():
         raise BertlineError(
@@ -81,12 +88,23 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
     outputs = len(weights["classifier.weight"]) if head else 0
     if head == "sequence":
         check_head(described, outputs)
-    labels = labels_of(described, head, outputs)
+    labels, tokenizer = labels_of(described, head, outputs), _tokenizer(source, lowercase)
+    limit = int(min(max_length_of(source), config.max_position_embeddings))
+    types = head is None or uses_token_types(source, tokenizer, config)
     with TemporaryDirectory() as folder:
         tokenizer_json = Path(folder) / paths.TOKENIZER
-        save_tokenizer(_tokenizer(source, lowercase), tokenizer_json)
-        with write_folder_atomically(output) as aside:
-            write_huggingface(config, weights, tokenizer_json, aside, head=head, labels=labels)
+        save_tokenizer(tokenizer, tokenizer_json)
+        with write_folder_atomically(output, replaces=FILES, sources=[source]) as aside:
+            write_huggingface(
+                config,
+                weights,
+                tokenizer_json,
+                aside,
+                head=head,
+                labels=labels,
+                max_length=limit,
+                token_types=types,
+            )
 
 
 def _check_complete(config: NetworkConfig, head: Head, weights: Mapping[str, Tensor], source: Path) -> None:
@@ -142,6 +160,9 @@ GOOGLE_KEYS = (
     *("intermediate_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers", "type_vocab_size"),
     "vocab_size",
 )
+GOOGLE_ACTIVATIONS = ("gelu", "relu")
+GOOGLE_EPSILON = 1e-12  # whatever bert_config.json states
+GOOGLE_FILES = ("bert_model.ckpt.*", "bert_config.json", "vocab.txt")
 
 
 def export_tensorflow(model: Path, output: Path) -> None:
@@ -149,13 +170,18 @@ def export_tensorflow(model: Path, output: Path) -> None:
 
     Args:
         model: a folder in Hugging Face's layout, pretrained or fine-tuned.
-        output: the folder to write.
+        output: the folder to write; one that contains nothing but such files is replaced.
 
     Raises BertlineError for a network that Google's code does not have, or a tokenizer that is not WordPiece.
     """
     config = read_configuration(model / paths.CONFIG)
     if type(config) is not BertConfig:
         raise BertlineError(f"{model} is not a BERT; only BERT has a TensorFlow checkpoint of Google's names")
+    if config.hidden_act not in GOOGLE_ACTIVATIONS:
+        raise BertlineError(
+            f"{model / paths.CONFIG}: hidden_act is '{config.hidden_act}', of which Google's code has only "
+            f"{', '.join(GOOGLE_ACTIVATIONS)}; choose another model"
+        )
     vocabulary = model / "vocab.txt"
     if not vocabulary.exists():
         raise BertlineError(f"{vocabulary} does not exist; Google's code needs a WordPiece vocabulary")
@@ -164,11 +190,18 @@ def export_tensorflow(model: Path, output: Path) -> None:
         if not name.startswith("cls.predictions.decoder."):  # those of the embeddings
             theirs, values = _name_in_tensorflow(name), tensor.float().numpy()
             tensors[theirs] = values.T if theirs.endswith("/kernel") else values
-    with write_folder_atomically(output) as folder:
+    with write_folder_atomically(output, replaces=GOOGLE_FILES, sources=[model]) as folder:
         write_checkpoint(folder / "bert_model.ckpt", tensors)
         described = dataclasses.asdict(config)
-        write_json(folder / "bert_config.json", {key: described[key] for key in GOOGLE_KEYS})
+        kept = (*GOOGLE_KEYS, *(["layer_norm_eps"] if config.layer_norm_eps != GOOGLE_EPSILON else []))
+        write_json(folder / "bert_config.json", {key: described[key] for key in kept})
         shutil.copyfile(vocabulary, folder / "vocab.txt")
+    if config.layer_norm_eps != GOOGLE_EPSILON:
+        logger.warning(
+            "%s: Google's code normalises with an epsilon of %g, and this network with %g, which bert_config.json "
+            "states for other programs: the outputs of Google's code differ",
+            *(output, GOOGLE_EPSILON, config.layer_norm_eps),
+        )  # fmt: skip
     _warn_of_other_tokens(read_tokenizer(find_tokenizer(model)), output)
 
 

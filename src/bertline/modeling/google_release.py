@@ -11,7 +11,9 @@ from tempfile import TemporaryDirectory
 from bertline.console import BertlineError
 from bertline.corpus.download import Expected, download
 from bertline.corpus.unpacking import Allowance, as_damage_error, zip_members
+from bertline.files import check_replaceable
 from bertline.modeling.conversion import convert_weights
+from bertline.modeling.huggingface import FILES
 
 CONFIGURATION, VOCABULARY = "bert_config.json", "vocab.txt"
 CHECKPOINT = re.compile(r"[\w.-]+\.ckpt\.(index|data-\d{5}-of-\d{5})")
@@ -29,10 +31,10 @@ def fetch_google_release(
 ) -> None:
     """Write a release in Hugging Face's layout.
 
-    The zip is kept next to `output` until it is converted, so that an interrupted download can continue.
+    The zip is kept next to `output`, hidden, until it is converted, so that an interrupted download can continue.
 
     Args:
-        output: the folder to write, complete or absent.
+        output: the folder to write, complete or absent; one that contains nothing but a model is replaced.
         url: of the zip; without it, `folder` is converted.
         sha256: of the zip.
         folder: a release that is already unpacked.
@@ -46,7 +48,8 @@ def fetch_google_release(
         if folder is None:
             raise BertlineError("no release is given; name its --url and --sha256, or its --folder")
         return convert_weights(folder, output, lowercase=lowercase)
-    archive, expected = output.with_name(f"{output.name}.zip"), Expected(sha256=sha256)
+    check_replaceable(output, FILES)
+    archive, expected = output.with_name(f".{output.name}.zip"), Expected(sha256=sha256)
     if sha256 is None or not archive.exists() or expected.problem_of(archive):
         download([url], archive, expected, contact=contact)
     with TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as unpacked:

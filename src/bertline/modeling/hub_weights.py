@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from bertline.console import BertlineError
 from bertline.corpus.download import Expected, download
-from bertline.files import fsync_directory
+from bertline.files import check_replaceable, fsync_directory
 from bertline.results import paths
 
 FILES = (*paths.FILES_OF_WEIGHTS, paths.FINETUNED_TASK)
@@ -29,7 +29,7 @@ def fetch_hub_weights(repository: str, revision: str, output: Path, *, contact: 
     Args:
         repository: its id, owner/name. HF_TOKEN is used for a private or a gated one.
         revision: the commit, all 40 digits.
-        output: the folder to write, complete or absent.
+        output: the folder to write, complete or absent; one that contains nothing but a model is replaced.
         contact: an e-mail address or a URL, for the User-Agent.
 
     Raises BertlineError if the Hub does not have the commit, if that lacks a file or has its weights only as a pickle,
@@ -37,6 +37,7 @@ def fetch_hub_weights(repository: str, revision: str, output: Path, *, contact: 
     """
     from huggingface_hub import HfApi, get_token
 
+    check_replaceable(output, FILES)
     for client in ("httpx", "httpx2"):  # whichever huggingface_hub uses
         logging.getLogger(client).setLevel(logging.WARNING)
     name, api, token = f"{repository} at {revision[:12]}", HfApi(), get_token()
@@ -61,6 +62,7 @@ def fetch_hub_weights(repository: str, revision: str, output: Path, *, contact: 
     for path in unfinished.iterdir():
         if path.name not in wanted:  # of an older attempt
             path.unlink()
+    check_replaceable(output, FILES)
     shutil.rmtree(output, ignore_errors=True)
     unfinished.replace(output)
     fsync_directory(output.parent)

@@ -26,12 +26,15 @@ from bertline.files import write_folder_atomically, write_json, write_text
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.huggingface_config import HuggingFaceNames, names_of, read_configuration, unused_positions_of
 from bertline.modeling.network_config import NetworkConfig
+from bertline.modeling.pair_template import TYPES, has_token_types, mark_second_text
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.modeling.weights import load_tensors, save_tensors
 from bertline.results import paths
 from bertline.tasks.task import Head
 
 POSITIONS = "encoder.embeddings.position.weight"
+# All that the commands write into a folder in this layout: they replace a folder that contains nothing else.
+FILES = (*paths.FILES_OF_WEIGHTS, paths.FINETUNED_TASK, "README.md")
 OF_ENCODER = re.compile(r"encoder\.(embeddings|layers|final_normalization)\.")
 
 
@@ -45,9 +48,9 @@ def export_huggingface(
         state_dict: of a `BertForPreTraining` and so on, in Bertline's names. The classes of transformers are
             `BertForPreTraining`, `ModernBertForMaskedLM` and `RobertaForMaskedLM`.
         tokenizer: the tokenizer.json, with `vocab_size` entries.
-        directory: replaced if it exists.
+        directory: replaced if it exists, but refused if it contains anything else than `FILES`.
     """
-    with write_folder_atomically(directory) as aside:
+    with write_folder_atomically(directory, replaces=FILES, sources=[tokenizer]) as aside:
         write_huggingface(model_config, state_dict, tokenizer, aside)
 
 
@@ -60,6 +63,7 @@ def write_huggingface(
     head: Head | None = None,
     labels: Sequence[str] = (),
     max_length: int | None = None,
+    token_types: bool = True,
 ) -> None:
     """Write config.json, the weights and the tokenizer's files to an empty directory.
 
@@ -71,8 +75,10 @@ def write_huggingface(
         head: of the `TaskNetwork`. The classes of transformers are `BertForSequenceClassification` and so on.
         labels: names of its classes; none for a regression and for answers.
         max_length: tokens to which transformers truncates an input; by default the network's positions.
+        token_types: whether the second text of a pair has type 1, if the network has types.
     """
-    identifiers = _write_tokenizer(tokenizer, config, directory, head, max_length or config.max_position_embeddings)
+    limit, token_types = max_length or config.max_position_embeddings, token_types and has_token_types(config)
+    identifiers = _write_tokenizer(tokenizer, config, directory, head, limit, token_types)
     content = config_json_of(config, identifiers, head, labels)
     weights = to_huggingface(config, state_dict, head, padding=content["pad_token_id"])
     save_tensors(directory / paths.WEIGHTS, weights)
@@ -267,7 +273,7 @@ def _pad(tensor: Tensor, config: NetworkConfig) -> Tensor:
 
 
 def _write_tokenizer(
-    source: Path, config: NetworkConfig, directory: Path, head: Head | None, max_length: int
+    source: Path, config: NetworkConfig, directory: Path, head: Head | None, max_length: int, token_types: bool
 ) -> dict[str, int]:
     """Write the tokenizer's files, including vocab.txt for WordPiece; return its entries with their ids."""
     tokenizer = read_tokenizer(source)
@@ -276,13 +282,13 @@ def _write_tokenizer(
     special = special_token_ids(tokenizer)
     if tokenizer.post_processor is None:
         add_template(tokenizer)
+    if token_types:
+        mark_second_text(tokenizer)
     save_tokenizer(tokenizer, directory / paths.TOKENIZER)
     names = {f"{token[1:-1].lower()}_token": tokenizer.id_to_token(index) for token, index in special.items()}
-    # A BERT from elsewhere may have one type of tokens, and no embedding for a second text's.
-    without = {"token_type_ids"} if getattr(config, "type_vocab_size", 2) == 1 else set()
     shared = {
         "model_max_length": max_length,
-        "model_input_names": [name for name in names_of(config).INPUTS if name not in without],
+        "model_input_names": [name for name in names_of(config).INPUTS if name != TYPES or token_types],
         **names,
     }
     if head:  # "[SEP]" in a text is text, as in training; a masked language model's user writes "[MASK]"

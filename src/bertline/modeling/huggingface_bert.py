@@ -46,7 +46,7 @@ TASKS: dict[Head, tuple[str, str]] = {
     "answer": ("BertForQuestionAnswering", "qa_outputs"),
 }
 # The only values of these keys that can be read.
-FIXED = {"position_embedding_type": "absolute", "is_decoder": False}
+FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "tie_word_embeddings": True}
 
 
 def unused_positions(given: Mapping[str, Any]) -> int:

@@ -6,14 +6,16 @@ The modules huggingface_bert, huggingface_modern and huggingface_roberta define 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from bertline.console import BertlineError
-from bertline.files import read_json
+from bertline.files import read_json, read_object
 from bertline.modeling import huggingface_bert, huggingface_modern, huggingface_roberta
 from bertline.modeling.network_config import CONFIGURATIONS, NetworkConfig
+from bertline.results import paths
 from bertline.tasks.task import Head
 
 # Ends of the names of transformers' classes without the head of a task, such as BertForPreTraining and BertModel.
@@ -113,6 +115,28 @@ def labels_of(path: Path, head: Head | None, outputs: int) -> tuple[str, ...]:
     if not isinstance(names, dict):
         raise BertlineError(f"{path}: id2label is not an object; get it again")
     return tuple(str(names.get(str(index), f"LABEL_{index}")) for index in range(outputs))
+
+
+def max_length_of(folder: Path) -> float:
+    """Return to how many tokens transformers truncates an input; infinity if the folder's tokenizer does not say.
+
+    Raises BertlineError for a tokenizer that cuts off the beginning.
+    """
+    path = folder / paths.TOKENIZER_CONFIG
+    settings = read_object(path) if path.exists() else {}
+    if settings.get("truncation_side", "right") != "right":
+        raise BertlineError(
+            f"{path}: truncation_side is {str(settings['truncation_side'])[:80]!r}, but long inputs are cut off at the "
+            "right; choose another model, or remove it if no input is that long"
+        )
+    given = settings.get("model_max_length")
+    if given is None:
+        return math.inf
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 1:
+        raise BertlineError(
+            f"{path}: model_max_length: given {str(given)[:80]!r}, allowed are numbers from 1 on; correct it"
+        )
+    return given
 
 
 def check_head(path: Path, outputs: int) -> None:

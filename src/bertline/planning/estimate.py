@@ -24,7 +24,7 @@ from bertline.planning.entries import CorpusEntry, PhaseRecipe
 from bertline.planning.models import shape_of
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
-from bertline.planning.remaining import DatasetLeft, datasets_left
+from bertline.planning.remaining import DatasetLeft, datasets_left, phases_left
 from bertline.results import paths
 from bertline.results.journal import read_journal
 from bertline.settings.site import Site
@@ -59,10 +59,8 @@ def estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
     read = {corpus for key, left in datasets.items() if left.reads_corpora for corpus in plan.datasets[key]["corpora"]}
     found = [_corpus(key, corpus) for key, corpus in plan.corpora.items() if key in read]
     found += [_dataset(plan, key, left) for key, left in datasets.items()]
-    for key, phase in plan.phases.items():
-        folder = Path(paths.PHASE.format(phase=key))
-        if not paths.is_finished(folder, paths.PHASE_OUTPUTS):
-            found.append(_phase(plan, phase, folder, site))
+    for key in phases_left(plan):
+        found.append(_phase(plan, plan.phases[key], Path(paths.PHASE.format(phase=key)), site))
     return [left for left in found if left.jobs != 0]
 
 

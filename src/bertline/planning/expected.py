@@ -19,6 +19,7 @@ from bertline.fingerprint import fingerprint
 from bertline.planning.estimate import SAME_SPEED, Estimate, recorded_seconds, training_seconds
 from bertline.planning.plan import Plan
 from bertline.planning.recipes import recipe_path
+from bertline.planning.remaining import finetunings_left
 from bertline.results import paths
 from bertline.settings.site import Site
 from bertline.tasks.registry import name_of_task
@@ -136,11 +137,11 @@ class ExpectedTimes:
 
 def finetuning_estimates(plan: Plan, site: Site | None = None) -> list[Estimate]:
     """Return one entry for every task of every run whose fine-tunings are not all finished."""
-    expected = ExpectedTimes(plan, site)
+    expected, left = ExpectedTimes(plan, site), finetunings_left(plan)
     groups: dict[str, dict[str, None]] = {}
     for name, run in plan.runs.items():
         for key in run["finetunings"].values():
-            if not paths.is_finished(paths.FINETUNING.format(finetuning=key), paths.FINETUNING_OUTPUTS):
+            if key in left:
                 groups.setdefault(f"{name}/{name_of_task(plan.finetunings[key]['task'])}", {})[key] = None
     found = []
     for name, keys in groups.items():

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bertline.planning.plan import Plan
-from bertline.planning.remaining import NOT_NEEDED, DatasetLeft, datasets_left
+from bertline.planning.remaining import NOT_NEEDED, DatasetLeft, datasets_left, finetunings_left, phases_left
 from bertline.planning.targets import samples
 from bertline.results import paths
 from bertline.results.journal import RECENT_POINTS, JournalPoint, read_last_points
@@ -22,7 +22,7 @@ def overview(plan: Plan) -> list[list[str]]:
     Finished trainings are included, so that the overview shows before a run which models a changed setting keeps and
     which new ones it requires.
     """
-    rows, left = [], datasets_left(plan)
+    rows, left, phases, finetunings = [], datasets_left(plan), phases_left(plan), finetunings_left(plan)
     for name, run in plan.runs.items():
         if run["dataset"] is not None:
             dataset = run["dataset"]
@@ -31,10 +31,11 @@ def overview(plan: Plan) -> list[list[str]]:
             )
         for phase, key in run["phases"].items():
             folder = Path(paths.PHASE.format(phase=key))
-            rows.append([name, phase, str(folder), _phase_state(folder, plan.phases[key]["settings"]["steps"])])
+            steps = plan.phases[key]["settings"]["steps"]
+            rows.append([name, phase, str(folder), _phase_state(folder, steps, is_needed=key in phases)])
         if run["finetunings"]:
             folders = [paths.FINETUNING.format(finetuning=key) for key in run["finetunings"].values()]
-            finished = sum(paths.is_finished(folder, paths.FINETUNING_OUTPUTS) for folder in folders)
+            finished = sum(key not in finetunings for key in run["finetunings"].values())
             state = f"{finished} of {len(folders)} finished"
             rows.append([name, "fine-tunings", f"{Path(folders[0]).parent}/", state])
         rows += [[name, task, "", "left out: its data is missing"] for task in run["skipped"]]
@@ -51,9 +52,9 @@ def _dataset_state(plan: Plan, key: str, left: DatasetLeft | None) -> str:
     return f"{encoded} of {len(files)} files encoded" if encoded else "to be made"
 
 
-def _phase_state(folder: Path, steps: int) -> str:
-    if paths.is_finished(folder, paths.PHASE_OUTPUTS):
-        return "finished"
+def _phase_state(folder: Path, steps: int, *, is_needed: bool) -> str:
+    if not is_needed:
+        return "finished" if paths.is_finished(folder, paths.PHASE_OUTPUTS) else NOT_NEEDED
     step = paths.durable_step(folder)
     return f"continues from step {step} of {steps}" if step else "to be trained"
 

@@ -1,12 +1,14 @@
-"""What is still to be made of datasets and fine-tunings, judged by what needs it.
+"""What is still to be made of datasets, phases and fine-tunings, judged by what needs it.
 
 A finished phase needs no samples: a dataset that was deleted after the last phase on it is not made again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bertline.planning.entries import last_phase
 from bertline.planning.inputs import (
@@ -15,6 +17,7 @@ from bertline.planning.inputs import (
     cards_of_report,
     models_to_make_again,
     samples_of_phase,
+    weights_of_finetuning,
 )
 from bertline.planning.plan import Plan
 from bertline.planning.targets import of_runs, report_page, samples
@@ -47,8 +50,8 @@ def datasets_left(plan: Plan) -> dict[str, DatasetLeft]:
 
 
 def files_left(plan: Plan) -> set[str]:
-    """Return the files of datasets that are still to be made, and the folders of the corpora that these need."""
-    found = set()
+    """Return the files of datasets that are still to be made, and the folders of the corpora and phases that are."""
+    found = {paths.PHASE.format(phase=key) for key in phases_left(plan)}
     for key, left in datasets_left(plan).items():
         found |= {paths.DATASET_SHARD.format(dataset=key, shard=shard) for shard in left.write}
         found |= {file for file in samples(plan, [key]) if Path(file).stem in left.encode}
@@ -69,9 +72,37 @@ def finetunings_left(plan: Plan) -> set[str]:
     }
 
 
+def phases_left(plan: Plan) -> list[str]:
+    """Return the unfinished phases that something absent needs; without the report, which needs all, these are all."""
+    unfinished = [key for key in plan.phases if not _is_finished(key)]
+    return [key for key in unfinished if not Path(report_page(plan)).exists() or _is_needed(plan, key)]
+
+
+def _is_finished(phase: str) -> bool:
+    return paths.is_finished(paths.PHASE.format(phase=phase), paths.PHASE_OUTPUTS)
+
+
+def _is_needed(plan: Plan, phase: str) -> bool:
+    """Return whether anything made of an unfinished phase is absent, or nothing is made of it."""
+    following = [key for key, entry in plan.phases.items() if _starts_from(entry, phase)]
+    runs = {name: run for name, run in plan.trained_runs.items() if phase in run["phases"].values()}
+    files = of_runs(paths.TRACKED_PRETRAINING, runs)
+    if any(last_phase(run) == phase for run in runs.values()):
+        files.append(paths.PHASE_EXPORT.format(phase=phase))
+    for key in finetunings_left(plan):
+        files += weights_of_finetuning(plan, key) if _starts_from(plan.finetunings[key], phase) else []
+    unfinished = [key for key in following if not _is_finished(key)]
+    is_used = any(not Path(file).exists() for file in files) or any(_is_needed(plan, key) for key in unfinished)
+    return is_used or not (files or following)
+
+
+def _starts_from(entry: Mapping[str, Any], phase: str) -> bool:
+    return (entry.get("initial_weights") or {}).get("phase") == phase
+
+
 def _needed_cards(plan: Plan) -> set[str]:
     """Return the cards that the remaining phases, records in MLflow and report need."""
-    needed = {card_of_phase(plan, phase) for phase in _phases_left(plan)}
+    needed = {card_of_phase(plan, phase) for phase in _phases_on_samples(plan)}
     if not Path(report_page(plan)).exists():
         return needed | set(cards_of_report(plan))
     tracked = {run: of_runs(paths.TRACKED_PRETRAINING, {run: entry})[0] for run, entry in plan.trained_runs.items()}
@@ -80,9 +111,11 @@ def _needed_cards(plan: Plan) -> set[str]:
     }
 
 
-def _phases_left(plan: Plan) -> list[str]:
+def _phases_on_samples(plan: Plan) -> list[str]:
     """Return the phases that still need samples, for their training or, for the report, their trigram baseline."""
-    outputs = paths.PHASE_OUTPUTS if Path(report_page(plan)).exists() else (*paths.PHASE_OUTPUTS, paths.TRIGRAM)
+    if Path(report_page(plan)).exists():
+        return phases_left(plan)
+    outputs = (*paths.PHASE_OUTPUTS, paths.TRIGRAM)
     return [key for key in plan.phases if not paths.is_finished(paths.PHASE.format(phase=key), outputs)]
 
 
@@ -91,7 +124,7 @@ def _dataset_left(plan: Plan, key: str, cards: set[str], *, needs_tokenizer: boo
     folder, shards = Path(plan.dataset_folder(key)), plan.datasets[key]["shards"]
     is_absent = str(folder / paths.CARD) in cards and not (folder / paths.CARD).exists()
     needed = samples(plan, [key]) if is_absent else []
-    for phase in _phases_left(plan):
+    for phase in _phases_on_samples(plan):
         needed += samples_of_phase(plan, phase) if plan.phases[phase]["dataset"] == key else []
     absent = {Path(file).stem for file in needed if not Path(file).exists()}
     card = is_absent or bool(absent)  # written again after new samples

@@ -23,7 +23,7 @@ SKIPPED = (paths.RUN_RECORD, "model-card.md", "report", "submission", "documents
 def target_states(plan: Plan, under: str | None) -> list[tuple[str, str]]:
     """Return names with their state: finished, trains, started, planned, or how many of their files are finished.
 
-    Files of datasets and corpora that nothing needs any more are not planned, but not needed.
+    Phases, and files of datasets and corpora, that nothing needs any more are not planned, but not needed.
 
     Args:
         under: a run, or a name without results/runs/. It lists what is below it, one by one: seeds, kept checkpoints,
@@ -78,7 +78,9 @@ def _state(plan: Plan, path: str, name: Name, left: set[str]) -> str:
         step, is_training = paths.durable_step(folder), bool(owner_of(folder / paths.LOCK))
         of = f" of {plan.phases[folder.name]['settings']['steps']}" if folder.name in plan.phases else ""
         saved = f"step {step}{of} is saved" if step else "no step is saved"
-        return f"{'trains' if is_training else 'started'}: {saved}" if step or is_training else "planned"
+        if step or is_training:
+            return f"{'trains' if is_training else 'started'}: {saved}"
+        return "planned" if folder.name in plan.finetunings or str(folder) in left else NOT_NEEDED
     if Path(path).name == "model" and Path(path).is_symlink() and not Path(path).exists():
         return "planned"  # it was deleted
     if len(files) == 1:

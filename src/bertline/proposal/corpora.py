@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import glob
 import hashlib
 import re
@@ -20,7 +21,6 @@ from bertline.corpus.encodings import Encodings
 from bertline.corpus.plain_text import decoded_lines, looks_split
 from bertline.corpus.tables import (
     TABLES,
-    check_delimiter,
     csv_cells,
     is_columnar,
     is_delimited,
@@ -50,6 +50,7 @@ from bertline.proposal.encodings import opened
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 ROWS_TO_JUDGE, TABLES_TO_JUDGE = 50, 9
+OTHER_MARKS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # that divide columns in some CSV files
 # Columns that hold the text, in this order of preference; of a table without any, the longest one.
 TEXT_COLUMNS = ("text", "content", "body", "document", "article", "sentence")
 
@@ -231,8 +232,8 @@ def _columns_of(file: Path, encoding: Encodings, column: str | None) -> tuple[li
             if is_delimited(file):
                 cells = csv_cells(stream, file, encoding)
                 _, header = next(cells, ("", []))
-                if column not in header:
-                    check_delimiter(header, file)
+                if len(header) == 1 and column not in header:
+                    _check_is_undivided(file, encoding)
                 rows = [dict(zip(header, row, strict=False)) for _, row in islice(cells, ROWS_TO_JUDGE - 1)]
             else:
                 rows = [row for _, row in islice(json_objects(stream, file), ROWS_TO_JUDGE)]
@@ -243,6 +244,22 @@ def _columns_of(file: Path, encoding: Encodings, column: str | None) -> tuple[li
         if any(isinstance(row.get(name), str) for row in rows)
     }
     return columns, lengths
+
+
+def _check_is_undivided(file: Path, encoding: Encodings) -> None:
+    """Raise BertlineError if another mark than its own divides a table whose header seems to be one column.
+
+    The name of a single column may contain such a mark: then it does not divide most rows into as many cells.
+    """
+    lines = _first_lines(file, encoding)
+    for mark, name in OTHER_MARKS.items():
+        header, *rows = [cells for cells in csv.reader((f"{line}\n" for line in lines), delimiter=mark) if cells]
+        alike = sum(len(cells) == len(header) for cells in rows)
+        if len(header) > 1 and 2 * alike >= len(rows):
+            raise BertlineError(
+                f"{file}: its columns are divided by {name}; convert it to CSV with commas (a spreadsheet program "
+                "does), or to .jsonl"
+            )
 
 
 def spread(files: Sequence[Path], at_most: int) -> list[Path]:

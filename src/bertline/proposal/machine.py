@@ -96,7 +96,7 @@ def _visible_gpus(visible: str | None) -> list[Any]:
 
     gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     if visible is None:
-        return [_slice_or_whole(gpu) for gpu in gpus]
+        return _used_by_cuda(gpus)
     uuids = [str(pynvml.nvmlDeviceGetUUID(gpu)) for gpu in gpus]
     chosen: list[int] = []
     for entry in map(str.strip, visible.split(",")):
@@ -112,19 +112,37 @@ def _visible_gpus(visible: str | None) -> list[Any]:
         if matching[0] in chosen:  # CUDA takes a list with a repetition for an empty one
             return []
         chosen += matching
-    return [_slice_or_whole(gpus[index]) for index in chosen]
+    return _used_by_cuda([gpus[index] for index in chosen])
 
 
-def _slice_or_whole(gpu: Any) -> Any:
-    """Return NVML's handle of the first slice (MIG) of a GPU that is divided, the one that CUDA uses, or of the GPU."""
+def _used_by_cuda(gpus: list[Any]) -> list[Any]:
+    """Return NVML's handles of what CUDA uses of GPUs: the first slice (MIG) if any is divided, otherwise all.
+
+    A divided GPU without slices cannot be used.
+    """
+    divided = [gpu for gpu in gpus if _is_divided(gpu)]
+    if slices := [one for gpu in divided if (one := _first_slice(gpu)) is not None]:
+        return slices[:1]
+    return [gpu for gpu in gpus if gpu not in divided]
+
+
+def _is_divided(gpu: Any) -> bool:
     import pynvml
 
     with suppress(pynvml.NVMLError):  # a GPU that cannot be divided
-        if pynvml.nvmlDeviceGetMigMode(gpu)[0]:
-            for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-                with suppress(pynvml.NVMLError):  # nothing at this place, or not for this container
-                    return pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
-    return gpu
+        return bool(pynvml.nvmlDeviceGetMigMode(gpu)[0])
+    return False
+
+
+def _first_slice(gpu: Any) -> Any:
+    """Return NVML's handle of the first slice of a divided GPU, None if it has none."""
+    import pynvml
+
+    with suppress(pynvml.NVMLError):
+        for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+            with suppress(pynvml.NVMLError):  # nothing at this place, or not for this container
+                return pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
+    return None
 
 
 def _has_bf16(gpu: Any) -> bool:

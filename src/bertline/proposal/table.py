@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ LABELS = ("label", "labels", "class", "category", "target", "tag", "stars", "rat
 IDS = ("id", "index", "idx", "key")
 MAX_CLASSES = 50
 WORDS = 3  # of a short text, about
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d[\d.]*,\d+\s*")
 
 
 @dataclass
@@ -28,12 +30,17 @@ class _Column:
     length: int = 0  # of all texts together
     spaces: int = 0
     numbers: int = 0
+    with_comma: int = 0  # numbers with a decimal comma
+    example: str = ""  # the first of these
     values: set[int] = field(default_factory=set)  # hashes of the different ones, MAX_CLASSES + 1 at most
 
     def add(self, cell: Any) -> None:
         self.length += len(cell) if isinstance(cell, str) else 0
         self.spaces += cell.count(" ") if isinstance(cell, str) else 0
         self.numbers += _is_number(cell)
+        if isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell):
+            self.with_comma += 1
+            self.example = self.example or cell.strip()
         if len(self.values) <= MAX_CLASSES:
             self.values.add(hash(str(cell)))
 
@@ -76,12 +83,17 @@ def describe_table(files: list[str], folder: Path) -> Json:
     label = _label_of(columns, count, files[0])
     texts, unused = _texts_of(columns, count, label, files[0])
     described = columns[label]
-    is_number = len(described.values) > MAX_CLASSES and described.numbers == count
+    has_many = len(described.values) > MAX_CLASSES
+    is_number = has_many and described.numbers == count
+    if has_many and described.with_comma and 2 * (described.numbers + described.with_comma) > count:
+        raise BertlineError(
+            f"TABLE={files[0]}: column '{label}' has numbers with a comma, such as {described.example}; write a point"
+        )
     if len(files) == 1 and count < MIN_ROWS:
         raise BertlineError(f"{files[0]} has {count} rows; {MIN_ROWS} or more are needed to score on some")
     table = _Table(files[0], texts, label, is_number)
     name = _name_of(Path(files[0]))
-    found = f"more than {MAX_CLASSES}" if len(described.values) > MAX_CLASSES else f"{len(described.values)}"
+    found = f"more than {MAX_CLASSES}" if has_many else f"{len(described.values)}"
     reasons = {"label": f"{found} different values", "texts": "the columns of text"}
     if unused:
         reasons["texts"] += f"; not used: {', '.join(unused)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bertline.reporting.scores import score_rows, titled
 from bertline.results import describe
@@ -16,11 +16,21 @@ MAX_COLUMNS = 4
 
 
 def differing_settings(runs: Sequence[Record]) -> Rows:
-    """Return a row for each setting that differs between runs: its dotted key, and its value in each run."""
-    flat = [flatten({key: value for key, value in run.config.items() if key != "description"}) for run in runs]
-    keys = sorted({key for settings in flat for key in settings})
-    rows = [[key, *(settings.get(key, ABSENT) for settings in flat)] for key in keys]
-    return [row for row in rows if len(set(row[1:])) > 1]
+    """Return a row for each setting that differs between runs: its dotted key, and its value in each run.
+
+    Settings of data are compared between runs whose dataset has a card. Cards leave out corpora's defaults.
+    """
+    configured = [flatten({key: value for key, value in run.config.items() if key != "description"}) for run in runs]
+    of_data = [describe.settings_of_data(run.dataset.card) if run.dataset.card else None for run in runs]
+    return sorted([*_differences(configured), *_differences(of_data)])
+
+
+def _differences(flat: Sequence[Mapping[str, str] | None]) -> Iterator[list[str]]:
+    """Yield a row for each key whose values differ; what is None has no part in it."""
+    known = [settings for settings in flat if settings is not None]
+    for key in {key for settings in known for key in settings}:
+        if len({settings.get(key, ABSENT) for settings in known}) > 1:
+            yield [key, *((settings or {}).get(key, ABSENT) for settings in flat)]
 
 
 def as_table(runs: Sequence[Record], rows: Rows) -> Rows:

@@ -16,7 +16,7 @@ import matplotlib
 from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
 from bertline.reporting.scores import BASELINE_TITLES, ScoreRow, Spread
 from bertline.results.curves import Place, curve, places
@@ -173,17 +173,18 @@ def scores_by_step(lines: Mapping[str, Sequence[tuple[int, Spread]]]) -> str:
 def throughput(phases: Sequence[Phase]) -> str:
     """Draw real tokens per second by hours of training and, if known, the percentage of the device's peak."""
     panels = [("train/tokens_per_second", "tokens per second", 1.0)]
+    formatters = [EngFormatter(sep=""), ScalarFormatter()]  # the former calls thousandths "m"
     if curve(phases, "train/model_flops_utilization")[1]:
         panels.append(("train/model_flops_utilization", "percent of peak", 100.0))
     unit, label_of_axis = _time_unit(phases)
     with _drawing("throughput", height=2.8 if len(panels) == 1 else 4.4) as (figure, svg):
         drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (key, label, factor) in zip(drawn, panels, strict=True):
+        for axes, (key, label, factor), formatter in zip(drawn, panels, formatters, strict=False):
             reached, values = curve(phases, key)
             times = [unit * place.hours for place in reached]
             axes.plot(times, [factor * value for value in values], color=BLUE, linewidth=1.2)
             axes.set(ylim=(0, None), ylabel=label)
-            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+            axes.yaxis.set_major_formatter(formatter)
         drawn[-1].set(xlim=(0, None), xlabel=label_of_axis)
     return svg.getvalue()
 
@@ -226,6 +227,7 @@ def length_histogram(sequence_length: str, edges: Sequence[float], counts: Seque
         axes = figure.add_subplot()
         axes.stairs(counts, edges, fill=True, color=BLUE, alpha=0.85)
         axes.set(xlabel=f"tokens in a sample (at most {sequence_length})", ylabel="samples", xlim=(edges[0], edges[-1]))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     return svg.getvalue()
 

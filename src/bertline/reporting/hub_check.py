@@ -9,12 +9,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import read_tokenizer
+from bertline.finetuning.batches import pad
 from bertline.finetuning.prediction import load_finetuned
+from bertline.finetuning.sequences import make_sequences, tokenize
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.huggingface import load_huggingface
 from bertline.modeling.weights import load_tensors
@@ -78,18 +81,21 @@ def compare_logits(
         )
 
 
-def sample_texts(tokenizer: Path) -> list[str]:
-    """Return a few texts of words from the whole vocabulary."""
+def sample_texts(tokenizer: Path) -> list[list[str]]:
+    """Return a few texts of words from the whole vocabulary, and a pair of texts."""
     vocabulary = read_tokenizer(tokenizer)
     size = vocabulary.get_vocab_size()
     identifiers = [index * size // (TEXTS * WORDS) for index in range(TEXTS * WORDS)]
-    return [vocabulary.decode(identifiers[number::TEXTS]) for number in range(TEXTS)]
+    texts = [vocabulary.decode(identifiers[number::TEXTS]) for number in range(TEXTS)]
+    return [*([text] for text in texts), texts[:2]]
 
 
-def local_logits(folder: Path, texts: list[str], *, is_finetuned: bool) -> dict[str, Tensor]:
+def local_logits(folder: Path, texts: list[list[str]], *, is_finetuned: bool) -> dict[str, Tensor]:
     """Return the logits of Bertline's network for each text, named and shaped as those of hub_load.py."""
     tokenizer, compute = read_tokenizer(folder / paths.TOKENIZER), _task_logits if is_finetuned else _pretraining_logits
-    inputs = [torch.tensor([tokenizer.encode(text).ids]) for text in texts]
+    tokens = [tokenize(tokenizer, given) for given in texts]
+    joined = (make_sequences([(given[0], given[1] if given[1:] else None)], tokenizer) for given in tokens)
+    inputs = [pad(sequences, np.arange(1), 0, torch.device("cpu"))[:2] for sequences in joined]
     with torch.inference_mode():
         return {
             f"{number}.{index}": tensor
@@ -98,18 +104,18 @@ def local_logits(folder: Path, texts: list[str], *, is_finetuned: bool) -> dict[
         }
 
 
-def _task_logits(folder: Path, inputs: list[Tensor]) -> list[tuple[Tensor, ...]]:
+def _task_logits(folder: Path, inputs: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, ...]]:
     network = load_finetuned(folder).network
-    outputs = [network(ids, torch.zeros_like(ids), None) for ids in inputs]
+    outputs = [network(ids, types, None) for ids, types in inputs]
     return [logits.unbind(-1) if network.kind == "answer" else (logits,) for logits in outputs]
 
 
-def _pretraining_logits(folder: Path, inputs: list[Tensor]) -> list[tuple[Tensor, ...]]:
+def _pretraining_logits(folder: Path, inputs: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, ...]]:
     config, weights = load_huggingface(folder)
     network = architecture_of(config).pretraining(config).eval()
     network.load_state_dict(weights, strict=False)
     computed = []
-    for ids in inputs:
-        words, pairs = network(ids, torch.zeros_like(ids), None, torch.arange(ids.shape[1]))
+    for ids, types in inputs:
+        words, pairs = network(ids, types, None, torch.arange(ids.shape[1]))
         computed.append((words[None, :, : config.vocab_size], *([] if pairs is None else [pairs])))
     return computed

@@ -17,15 +17,15 @@ from safetensors.torch import save_file
 
 
 def save_logits(repository: str, revision: str, texts: Path, output: Path) -> None:
-    """Save the logits of each text of a JSON list, computed one by one in float32."""
+    """Save the logits of each text, or pair of texts, of a JSON list of lists, computed one by one in float32."""
     config = transformers.AutoConfig.from_pretrained(repository, revision=revision)
     network = getattr(transformers, config.architectures[0])
     model = network.from_pretrained(repository, revision=revision, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(repository, revision=revision)
     logits: dict[str, torch.Tensor] = {}
     with torch.inference_mode():
-        for number, text in enumerate(json.loads(texts.read_text(encoding="utf-8"))):
-            outputs = model(**tokenizer(text, return_tensors="pt")).to_tuple()
+        for number, given in enumerate(json.loads(texts.read_text(encoding="utf-8"))):
+            outputs = model(**tokenizer(*given, return_tensors="pt")).to_tuple()
             logits |= {f"{number}.{index}": tensor.contiguous() for index, tensor in enumerate(outputs)}
     save_file(logits, output)
 

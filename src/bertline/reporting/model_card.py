@@ -17,7 +17,7 @@ from bertline.console import BertlineError
 from bertline.files import write_text
 from bertline.finetuning.card import result_on_hub
 from bertline.reporting.data import corpus_rows
-from bertline.reporting.scores import ScoreRow, score_rows, without_published
+from bertline.reporting.scores import ScoreRow, score_rows, seen_in_training, without_published
 from bertline.results import describe
 from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Record
@@ -38,7 +38,7 @@ def write_model_card(run: Record, path: Path) -> None:
         cost=cost_of(finished),
         rows=[row for row in rows if row.pretrained],
         chosen_on_dev=describe.CHOSEN_ON_DEV,
-        without_published=without_published(rows),
+        notes=[*seen_in_training(rows), *without_published(rows)],
     )
     write_text(path, f"---\n{_metadata(run, rows).to_yaml(line_break=chr(10))}\n---\n\n{body}")
 

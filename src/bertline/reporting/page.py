@@ -26,6 +26,7 @@ from bertline.reporting.scores import (
     ScoreRow,
     score_rows,
     scores_by_step,
+    seen_in_training,
     shown_baselines,
     unfinished_stages,
     without_published,
@@ -164,7 +165,7 @@ class _Section:
         self._directory = directory
         self.rows = score_rows(run)
         self.shows_published = any(row.published for row in self.rows)
-        self.without_published = without_published(self.rows)
+        self.notes = [*seen_in_training(self.rows), *without_published(self.rows)]
         self.baselines = shown_baselines(self.rows)
         self.shows_p_values = any(row.p_values for row in self.rows)
         trained = [phase for phase in run.phases if phase.journal]

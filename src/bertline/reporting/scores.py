@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 
 from bertline.fingerprint import canonical_json
 from bertline.reporting.published import PUBLISHED_SCORES, Published
-from bertline.results.describe import counted, is_official, number, number_of_examples, score_title, task_title
+from bertline.results.describe import (
+    counted,
+    is_official,
+    number,
+    number_in_train,
+    number_of_examples,
+    score_title,
+    task_title,
+)
 from bertline.results.records import Finetuning, Record, chosen_on_dev
 
 BASELINE_TITLES = {
@@ -47,8 +55,8 @@ class ScoreRow:
 
     `random_weights` is by learning rate; `baselines` are known for the main score only; `official` is whether the
     development set is the official one, None if that is not known; `published` is None unless it is; `dev_examples` is
-    the size of the set. `p_values`, by baseline, are those of rankings from
-    pretrained weights, the largest over seeds.
+    the size of the set, and `dev_in_train` the number of its examples with the texts of a training example. `p_values`,
+    by baseline, are those of rankings from pretrained weights, the largest over seeds.
     """
 
     group: str
@@ -60,6 +68,7 @@ class ScoreRow:
     official: bool | None = None
     published: Published | None = None
     dev_examples: int | None = None
+    dev_in_train: int | None = None
     p_values: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -141,6 +150,16 @@ def without_published(rows: Sequence[ScoreRow]) -> list[str]:
     ]
 
 
+def seen_in_training(rows: Sequence[ScoreRow]) -> list[str]:
+    """Return a sentence for each development set that has texts of training examples."""
+    return [
+        f"{task_title(row.group)}: {row.dev_in_train:,} of the {row.dev_examples:,} examples of the development set "
+        "have the texts of a training example."
+        for row in rows
+        if row.primary and row.dev_in_train
+    ]
+
+
 def scores_by_step(records: Sequence[Record]) -> dict[str, list[tuple[int, Spread]]]:
     """Return the main score of each task by the step of pretraining, for runs that start from checkpoints of one phase.
 
@@ -197,6 +216,7 @@ def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -
         official=official,
         published=PUBLISHED_SCORES.get((group, score)) if official else None,
         dev_examples=number_of_examples(finished[0].result, score),
+        dev_in_train=number_in_train(finished[0].result, score),
         baselines={name: float(value) for name, value in sorted(baselines.items()) if value is not None},
         p_values={
             name: max(one.result[f"p_value_{name}"] for one in started)

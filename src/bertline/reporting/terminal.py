@@ -9,11 +9,11 @@ from typing import Any
 from tabulate import tabulate
 
 from bertline.console import BertlineError
-from bertline.reporting.scores import ScoreRow, score_rows, shown_baselines, unfinished_stages
+from bertline.reporting.scores import ScoreRow, score_rows, seen_in_training, shown_baselines, unfinished_stages
 from bertline.results import paths
 from bertline.results.curves import phase_facts
 from bertline.results.describe import number, score_title, task_title
-from bertline.results.records import Record, is_current, one_line_damage_of, read_record, records_in
+from bertline.results.records import Record, is_current, one_line_damage_of, read_record, runs_in
 
 
 def summary(records: list[Path], *, report: Path | None = None) -> str:
@@ -26,10 +26,7 @@ def summary(records: list[Path], *, report: Path | None = None) -> str:
         report: the report's index.html.
     """
     blocks, failures = [], []
-    found = records_in(records)
-    if not found:
-        raise BertlineError("results/runs contains no run yet; run snakemake first")
-    for path in found:
+    for path in runs_in(records):
         try:
             run = read_record(path)
             with one_line_damage_of(run):
@@ -62,6 +59,7 @@ def _run_block(run: Record) -> str:
             "never pretrained, at the better of its learning rates. margin: between the medians. over seeds: the\n"
             "wider of the two ranges."
         )
+        blocks += ["\n".join(notes)] if (notes := seen_in_training(rows)) else []
     models = [
         f"  {paths.RUN.format(run=run.name)}/{kept.name}/model" if is_current(run) else f"  {kept.folder}"
         for kept in run.kept

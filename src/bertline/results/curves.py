@@ -72,14 +72,16 @@ def hours_of(phase: Phase) -> float:
 def phase_facts(phase: Phase) -> dict[str, Any]:
     """Return the results of a phase for the page, the model card and the terminal; None if not in its journal.
 
-    Losses are in nats; hours include only steps.
+    Losses are in nats; hours include only steps. `published_step` is None if it is the last.
     """
+    last, published = phase.journal[-1].step, phase.recipe.get("published_step")
     _, speed = phase.series("train/tokens_per_second")
     _, tokens = phase.series("train/tokens")
     return {
         "name": phase.name,
         "finished": phase.finished,
-        "steps": phase.journal[-1].step,
+        "steps": last,
+        "published_step": None if published == last else published,
         "tokens": int(tokens[-1]) if tokens else None,
         "hours": hours_of(phase),
         "held_out_loss": phase.held_out("mlm_loss"),
@@ -90,7 +92,10 @@ def phase_facts(phase: Phase) -> dict[str, Any]:
 
 
 def cost_of(phases: Sequence[Phase]) -> Cost | None:
-    """Return the cost of the finished phases; None if none is finished."""
+    """Return the cost of the finished phases; None if none is finished.
+
+    A journal of an earlier version does not have the number of ranks: that of the last trainer counts for all.
+    """
     finished = [phase for phase in phases if phase.finished and phase.recipe.get("world_size") and phase.journal]
     if not finished:
         return None
@@ -98,11 +103,12 @@ def cost_of(phases: Sequence[Phase]) -> Cost | None:
     for phase in finished:
         ranks, before = phase.recipe["world_size"], 0.0
         for _, place, metrics in places([phase]):
+            ranks = metrics.get("system/processes", ranks)  # it differs if a trainer resumed on another number
+            hours, before = (place.hours - before) * ranks, place.hours
+            process_hours += hours
             power = metrics.get("system/gpu_power_watts")
             if power is not None:
                 powered = True
-                energy += (place.hours - before) * ranks * power / 1000
-            before = place.hours
-        process_hours += before * ranks
+                energy += hours * power / 1000
     on_gpus = any("system/gpu_percent" in point.metrics for phase in finished for point in phase.journal)
     return Cost(process_hours, on_gpus, energy if powered else None)

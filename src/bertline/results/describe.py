@@ -77,6 +77,12 @@ def number_of_examples(metrics: Mapping[str, Any], score: str) -> int | None:
     return examples.get(_set_of(score), examples.get("dev_judged_queries", examples.get("dev_queries")))
 
 
+def number_in_train(metrics: Mapping[str, Any], score: str) -> int | None:
+    """Return how many of the examples of which a score of a metrics.json is have the texts of a training example."""
+    count: int | None = metrics.get("examples", {}).get(f"{_set_of(score)}_in_train")
+    return count
+
+
 def network_tag(model: Mapping[str, Any]) -> str:
     """Return the Hub's tag of a network, from its configuration."""
     return str(_NETWORKS.get(name := model.get("architecture", "bert"), name)).lower()
@@ -143,7 +149,8 @@ def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
         f"{'' if settings.get('kfac') is None else ' on gradients preconditioned by K-FAC'}, "
         f"{_learning_rate(settings)}, {_schedule(settings)}, "
         f"weight decay {number(settings['weight_decay'])}.",
-        f"{masking['probability']:.0%} of the {_masked(masking)}" + (f", at most {number(limit)}." if limit else "."),
+        f"{number(100 * masking['probability'])}% of the {_masked(masking)}"
+        + (f", at most {number(limit)}." if limit else "."),
         f"{_precision(settings)}, seed {recipe['seed']}.",
         _start(recipe.get("initial_weights"), phases),
     ]
@@ -177,6 +184,14 @@ def describe_dataset(card: Mapping[str, Any]) -> str:
         f"{counted(card['held_out_documents'], 'document')} held out. "
         f"Vocabulary of {number(card['tokenizer']['vocab_size'])}. {lengths}."
     )
+
+
+def settings_of_data(card: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a dataset was made with, from its dataset.json, flat: its settings, its corpora's, the lengths."""
+    flat = flatten(card.get("settings", {}), "dataset.")
+    for corpus in card["corpora"]:
+        flat |= flatten(corpus.get("settings", {}), f"corpora.{corpus['name']}.")
+    return flat | flatten({"sequence_lengths": sorted(map(int, card["sequence_lengths"]))})
 
 
 def by_length(entry: Mapping[str, Any]) -> list[tuple[str, Any]]:

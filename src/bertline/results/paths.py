@@ -123,6 +123,7 @@ SUBMISSION = f"{RUN}/glue-submission-{{fingerprint}}.zip"
 SKIPPED_TASK = "results/skipped/{run}/{task}"  # never exists: its job fails
 MLFLOW_IS_INITIALISED = "results/mlflow-is-initialised"
 TIMED_STEP = "results/timed-steps/{fingerprint}.json"  # see planning/estimate.py
+SWEEPS = "sweeps"  # beside the folder of the runs
 SWEEP = "results/sweeps/{name}/{fingerprint}"
 ORIGIN = "results/origin"  # see tracking/origin.py
 REPORT = "results/report/{fingerprint}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertline.console import BertlineError
 from bertline.files import one_line_damage, read_object
 from bertline.results import paths
 from bertline.results.journal import JournalPoint, read_journal
@@ -227,13 +228,21 @@ def is_current(record: Record) -> bool:
 
 
 def records_in(given: Sequence[Path | str]) -> list[Path]:
-    """Return the records among the `given` paths: files, or folders of runs such as results/runs."""
+    """Return the records among the `given` paths: files, or folders of runs such as results/runs, perhaps absent."""
     found: list[Path] = []
     for path in map(Path, given):
-        if path.is_dir() and path.suffix != ".json":  # not a folder in the place of a record
-            found += filter(None, map(record_in, sorted(path.glob("*"))))
-        else:
+        if path.suffix == ".json" or path.is_file():  # also a folder in the place of a record
             found.append(path)
+        else:
+            found += filter(None, map(record_in, sorted(path.glob("*"))))
+    return found
+
+
+def runs_in(given: Sequence[Path | str]) -> list[Path]:
+    """Return what `records_in` does; raise BertlineError if there is no record."""
+    found = records_in(given)
+    if given and not found:
+        raise BertlineError(f"{', '.join(map(str, given))} contains no run yet; run snakemake first")
     return found
 
 

@@ -21,7 +21,7 @@ from filelock import FileLock
 from bertline.console import BertlineError
 from bertline.files import one_line_damage, write_text
 from bertline.results.journal import JournalPoint
-from bertline.results.records import Training, read_record, records_in
+from bertline.results.records import Training, read_record, runs_in
 from bertline.tracking.following import repeat
 
 FOLDER = Path("results/curves")
@@ -55,7 +55,7 @@ def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
 
 def _write_curves(records: Sequence[Path | str], folder: Path) -> int:
     changed, failures = 0, []
-    for path in records_in(records):
+    for path in runs_in(records):
         try:
             with one_line_damage(path):
                 record = read_record(path)

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertline.console import BertlineError
 from bertline.results import paths
 from bertline.tracking.run_tree import DatasetInput, Entry, Point
-from bertline.tracking.sending import metrics_of
+from bertline.tracking.sending import DOWN, metrics_of, reason_of
 from bertline.tracking.sqlite_file import is_gone
 from bertline.tracking.tags import FINGERPRINT_TAG, HOST_TAG, ORIGIN_TAG, PATH_TAG
 
@@ -88,7 +89,7 @@ def add_logged_model(
         model_type=kind,
     )
     if folder is not None:
-        client.log_model_artifacts(model.model_id, str(folder))
+        _send_files(client, model, folder)
         # The run's page lists the run's outputs, not the models that name it as their source.
         client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
     measured_on = {"dataset_name": dataset.name, "dataset_digest": dataset.digest} if dataset else {}
@@ -96,6 +97,20 @@ def add_logged_model(
     metrics = metrics_of(run, finite, model_id=model.model_id, **measured_on)
     client.log_batch(run.info.run_id, metrics, synchronous=True)
     return client.finalize_logged_model(model.model_id, "READY")
+
+
+def _send_files(client: MlflowClient, model: LoggedModel, folder: Path) -> None:
+    """Copy a model's files to MLflow; delete the model if the store does not accept them."""
+    try:
+        client.log_model_artifacts(model.model_id, str(folder))
+    except Exception as error:  # each kind of store has a library with errors of its own
+        if DOWN in str(error):
+            raise  # nor can the server delete the model now, which the next call does
+        client.delete_logged_model(model.model_id)
+        raise BertlineError(
+            f"MLflow's artifact store did not take the model {model.name} ({reason_of(error)[:200]}); make it writable "
+            "or make room, then repeat the command"
+        ) from error
 
 
 def log_checkpoints(client: MlflowClient, run: Run, entry: Entry, origin: str) -> None:

@@ -18,7 +18,8 @@ from bertline.tracking.logged_models import add_logged_model, find_logged_models
 from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import find_run
 from bertline.tracking.run_tree import Entry, Point, lay_out, run_summary, training_entry
-from bertline.tracking.store import DOWN, connect, default_tracking_uri, one_line_errors, tracking_lock
+from bertline.tracking.sending import DOWN, reason_of
+from bertline.tracking.store import connect, default_tracking_uri, one_line_errors, tracking_lock
 from bertline.tracking.tags import FINGERPRINT_TAG, MODEL_ID_TAG, RECORD_TAG
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _register(client: MlflowClient, run: Run, record: Record, model: _Model, log
 
 
 def _explain_unregistered(name: str, error: Exception) -> str:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    reason = reason_of(error)[:200]
     if "error code 403" in reason:
         reason = "you may not edit it"
     return (

@@ -152,11 +152,18 @@ def _supersede_others(here: Pass, entry: Entry) -> None:
 
 
 def _supersede(here: Pass, runs: Iterable[Run], by: str) -> None:
-    """Mark those of the runs that this folder was the last to send: a copy of it may still have the points."""
+    """Mark those of the runs that this folder was the last to send: a copy of it may still have the points.
+
+    One that is not finished ends now: if its recipe is continued, the next pass sets it to running again.
+    """
     sent_from_here = {ORIGIN_TAG: here.origin, PLACE_TAG: place()}
     for run in runs:
-        if sent_from_here.items() <= run.data.tags.items() and run.data.tags.get(SUPERSEDED_TAG) != by:
+        if not sent_from_here.items() <= run.data.tags.items():
+            continue
+        if run.data.tags.get(SUPERSEDED_TAG) != by:
             here.client.set_tag(run.info.run_id, SUPERSEDED_TAG, by)
+        if run.info.status == "RUNNING":
+            here.client.set_terminated(run.info.run_id, "KILLED")
 
 
 def _other_parent(here: Pass, entry: Entry, run: Run | None) -> str | None:

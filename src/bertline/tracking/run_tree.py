@@ -30,6 +30,8 @@ from bertline.tracking.thinning import thin
 _PARAMETERS = ("dataset", "initial_weights", "model", "phase", "seed", "start", "task")
 # Keys of paths: weights that were moved are the same weights.
 _PLACES = ("directory", "google", "pretrained")
+# The file, or a ranking's queries or TFRecord files, that a fine-tuning's scores are of.
+_DEVELOPMENT_SETS = ("dev", "dev_queries", "dev_tfrecords")
 # Keys that may differ when the same result is made again.
 _CIRCUMSTANCES = (
     *("git_commit", "git_dirty", "hardware", "world_size", "threads"),
@@ -349,14 +351,18 @@ def _dataset_input(record: Record, context: str) -> DatasetInput | None:
 
 
 def _task_dataset(finetuning: Finetuning) -> DatasetInput | None:
-    """Return the data of a finished fine-tuning's task; None if its files are no longer there."""
+    """Return the data of a finished fine-tuning's task; None if its files are no longer there.
+
+    The tokenized collections of a ranking are folders, each named by its fingerprint.
+    """
     files = {name: Path(path) for name, path in finetuning.recipe.get("data", {}).items()}
-    if not finetuning.finished or not files or not all(path.is_file() for path in files.values()):
+    if not finetuning.finished or not files or not all(path.exists() for path in files.values()):
         return None
+    digests = {name: path.name if path.is_dir() else digest_of_file(path) for name, path in files.items()}
     return DatasetInput(
         name=finetuning.group,
-        digest=fingerprint({name: digest_of_file(path) for name, path in files.items()}),
-        source=str(files["dev"]),
+        digest=fingerprint(digests),
+        source=str(next(files[name] for name in _DEVELOPMENT_SETS if name in files)),
         profile=json.dumps(finetuning.result.get("examples", {}), sort_keys=True),
         context="fine-tuning",
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bertline.console import without_credentials
 from bertline.files import digest_of_file
 from bertline.tracking.run_tree import DatasetInput, Entry, Point
 
@@ -25,6 +27,10 @@ TAG_LENGTH = 8000
 # Artifacts whose digests, of 30 characters each, are in a run's note: MLflow would cut a longer one. More artifacts are
 # sent again whenever their run changes.
 NOTED_ARTIFACTS = 240
+
+DOWN = "Max retries exceeded"  # in the message about a server that does not answer, or only with errors
+IN_VAIN = " after several tries"  # ends the line of an artifact that was refused in this way
+SECRETS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD")
 
 
 def log_batches(
@@ -60,20 +66,40 @@ def send_artifacts(
 ) -> dict[str, str]:
     """Send the missing artifacts; return the digests of those that are now present, by `short_name`.
 
-    A line for each artifact that the store did not accept is added to `refused`.
+    A line for each artifact that the store did not accept is added to `refused`. After one that was tried several times
+    no other is tried in this pass: each would take as long.
     """
-    stored = {}
+    stored: dict[str, str] = {}
+    if refused and refused[-1].endswith(IN_VAIN):
+        return stored
     for path, folder in entry.artifacts:
         name, digest = f"{folder}/{path.name}".lstrip("/"), digest_of_file(path)[:16]
         try:
             if before.get(short_name(name)) != digest:
                 client.log_artifact(run_id, str(path), folder or None)
         except Exception as error:  # each kind of store has a library with errors of its own
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            refused.append(f"{name} of {entry.name} ({reason[:200]})")
+            in_vain = DOWN in str(error)
+            refused.append(f"{name} of {entry.name} ({reason_of(error)[:200]})" + (IN_VAIN if in_vain else ""))
+            if in_vain:
+                break
         else:
             stored[short_name(name)] = digest
     return stored
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of an error, without secrets."""
+    return without_secrets((str(error).strip().splitlines() or [type(error).__name__])[0])
+
+
+def without_secrets(text: str) -> str:
+    """Leave out addresses' credentials, and what a web server may repeat of the header that it did not accept."""
+    for name in SECRETS:
+        secret = os.environ.get(name, "")
+        for one in (secret, secret.strip()):
+            if one:
+                text = text.replace(one, "...")
+    return without_credentials(text)
 
 
 def short_name(name: str) -> str:

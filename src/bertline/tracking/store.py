@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,12 +24,14 @@ from filelock import FileLock
 
 from bertline.console import BertlineError, without_credentials
 from bertline.files import one_line_damage, write_atomically
-from bertline.results.records import read_record, records_in
+from bertline.results.records import read_record, records_in, runs_in
 from bertline.tracking.following import repeat
 from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import publish
 from bertline.tracking.run_tree import Entry, lay_out
+from bertline.tracking.sending import DOWN, SECRETS, reason_of
 from bertline.tracking.sqlite_file import FULL, find_moved_artifacts, upgrade_schema
+from bertline.tracking.sweeps import entry_of, sweeps_beside
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -50,7 +53,8 @@ _MLFLOW_SETTINGS = {
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 # Ports of the databases that MLflow can use without a server of its own.
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
-DOWN = "Max retries exceeded"  # in the message about a server that does not answer
+# In messages about an address without a scheme, which MLflow takes for a folder, or for a scheme that it does not know.
+_NO_ADDRESS = ("filesystem tracking backend", "unsupported URI")
 # Keys of an address that replace its host.
 _OTHER_SERVERS = {"host", "hostaddr", "service", "unix_socket", "odbc_connect"}
 
@@ -86,17 +90,20 @@ def track(
     report: Path | None = None,
     known: dict[Path, Entry] | None = None,
 ) -> dict[str, Any]:
-    """Bring MLflow up to date with the files of the runs of `records`.
+    """Bring MLflow up to date with the files of the runs of `records`, and of the sweeps beside a folder of runs.
 
     Returns for each run its experiment, the id of its MLflow run and the number of points of each stage, and how many
     points were sent now. A record that cannot be read or sent does not affect the others: BertlineError is raised at
     the end. `known` contains the entries that were sent before: unchanged runs are skipped, and it is updated.
     """
     marker: dict[str, Any] = {"runs": {}, "sent": 0}
-    failures = []
-    for path in records_in(records):
+    failures: list[str] = []
+    sweeps = sweeps_beside(records)
+    reads = {sweep: partial(entry_of, sweep.parent) for sweep in sweeps}
+    reads |= {path: partial(read_entry, path, report) for path in (records_in if sweeps else runs_in)(records)}
+    for path, read in reads.items():
         try:
-            entry, published = _send(partial(read_entry, path, report), tracking_uri, (known or {}).get(path))
+            entry, published = _send(read, tracking_uri, (known or {}).get(path))
         except BertlineError as error:
             failures.append(str(error))
             continue
@@ -108,7 +115,8 @@ def track(
         elif known is not None:
             known[path] = entry
         marker["sent"] += published.pop("sent")
-        marker["runs"][entry.name] = published
+        if path not in sweeps:
+            marker["runs"][entry.name] = published
     if failures:
         raise BertlineError("; ".join(dict.fromkeys(failures)))  # of a store, the same for each run
     return marker
@@ -168,8 +176,28 @@ def connect(tracking_uri: str) -> MlflowClient:
         _initialise(database, tracking_uri)
         find_moved_artifacts(database, _artifact_folder(database))
     else:
+        _check_secrets()
         _reach_database(tracking_uri)
     return _new_client(tracking_uri)
+
+
+def _check_secrets() -> None:
+    """Raise BertlineError for a token or a password with white space at its end, which no server accepts."""
+    for name in SECRETS:
+        if (secret := os.environ.get(name, "")) != secret.rstrip():
+            raise BertlineError(
+                f"{name} ends with white space, such as the line ending of a file made on Windows; set it without"
+            )
+
+
+def check_server(tracking_uri: str) -> None:
+    """Raise BertlineError if a server cannot be used as it is; not if it is down, as it may come back."""
+    try:
+        with one_line_errors(tracking_uri), tracking_lock(tracking_uri):
+            connect(tracking_uri).search_experiments(max_results=1)
+    except BertlineError as error:
+        if str(error) != str(BertlineError(_unanswered(tracking_uri))):
+            raise
 
 
 def _reach_database(tracking_uri: str) -> None:
@@ -253,11 +281,32 @@ def _unanswered(tracking_uri: str) -> str:
     return f"{place} does not answer; nothing is lost, `make track` sends it again once it does"
 
 
+def _explain_tries(reason: str, tracking_uri: str) -> str:
+    """Explain why each of several tries failed: the cause is at the end of the reason, its text in quotes."""
+    place, cause = f"MLflow at {without_credentials(tracking_uri)}", reason.rpartition("Caused by ")[2]
+    found = re.search(r"""["'](.*)["']""", cause)
+    text = (found[1] if found else cause)[:200]
+    if "certificate" in cause:
+        return (
+            f"{place} has a certificate that is not trusted here ({text}); if it is the right server, give the file "
+            "of that certificate, or of its authority, in MLFLOW_TRACKING_SERVER_CERT_PATH, then run `make track`"
+        )
+    if "SSLError" in cause:
+        return f"{place} allows no encrypted connection ({text}); check whether it is http:// or https://"
+    if "error responses" in cause:
+        return f"{place} answers only with errors ({text}); see the server's log, then run `make track`"
+    return _unanswered(tracking_uri)
+
+
 def _explain(error: Exception, tracking_uri: str) -> str:
-    reason = _without_secrets((str(error).strip().splitlines() or [type(error).__name__])[0])
-    place = f"MLflow at {without_credentials(tracking_uri)}"
+    reason, place = reason_of(error), f"MLflow at {without_credentials(tracking_uri)}"
     if DOWN in reason:
-        return _unanswered(tracking_uri)
+        return _explain_tries(reason, tracking_uri)
+    if "://" not in tracking_uri and any(refusal in reason for refusal in _NO_ADDRESS):
+        return (
+            f"{without_credentials(tracking_uri)} is not an address of MLflow; write https:// in front of that of a "
+            "server, or sqlite:/// in front of the path of a database's file, in MLFLOW_TRACKING_URI"
+        )
     if "not authenticated" in reason or "error code 401" in reason:
         if os.environ.get("MLFLOW_TRACKING_TOKEN") and not os.environ.get("MLFLOW_TRACKING_USERNAME"):
             return f"{place} does not accept the token in MLFLOW_TRACKING_TOKEN; set a valid one and run `make track`"
@@ -279,11 +328,3 @@ def _explain(error: Exception, tracking_uri: str) -> str:
 def _is_of_store(path: str | bytes | None) -> bool:
     """Return whether a path is that of MLflow's database, or of its lock."""
     return str(path).endswith((".db", ".lock"))
-
-
-def _without_secrets(text: str) -> str:
-    """Leave out addresses' credentials, and what a web server may repeat of the header that it did not accept."""
-    for name in ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"):
-        if secret := os.environ.get(name):
-            text = text.replace(secret, "...")
-    return without_credentials(text)

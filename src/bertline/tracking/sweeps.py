@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from bertline.files import Json, one_line_damage, read_object
 from bertline.fingerprint import fingerprint
-from bertline.results import describe
+from bertline.results import describe, paths
 from bertline.tracking.run_tree import Artifact, Entry, Point, identity_of, source_tags
-from bertline.tracking.store import track_entry
 
 SWEEP = "sweep.json"
 # Rows of a sweep, and what is the step of their points in MLflow.
 STEPS = {"micro_batches": "micro_batch_size", "scaling": "processes"}
 
 
-def track_sweep(folder: Path, tracking_uri: str) -> None:
-    """Send the sweep in a folder to MLflow; sent again, it changes nothing."""
-    track_entry(lambda: entry_of(folder), tracking_uri)
+def sweeps_beside(records: Sequence[Path | str]) -> list[Path]:
+    """Return the files of the sweeps beside the folders of runs among `records`: one may not have been sent."""
+    beside = [Path(path).parent / paths.SWEEPS for path in records if Path(path).suffix != ".json"]
+    return sorted(sweep for folder in beside for sweep in folder.glob(f"**/{SWEEP}"))
 
 
 def entry_of(folder: Path) -> Entry:

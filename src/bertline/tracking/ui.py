@@ -25,10 +25,11 @@ from cyclopts.validators import Number
 
 from bertline.console import BertlineError, handle_signals, without_credentials
 from bertline.files import CHECKOUT
-from bertline.results.records import records_in
-from bertline.tracking.store import default_tracking_uri, follow, initialise
+from bertline.results.records import runs_in
+from bertline.tracking.store import check_server, default_tracking_uri, follow, initialise
 
 USER = "bertline"
+SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 SECONDS_TO_END = 10.0
 SECONDS_BETWEEN_LOOKS = 0.5
 # The cache spares the server a slow hash per request.
@@ -58,11 +59,11 @@ def open_ui(
             on this machine can read, change and delete the runs.
     """
     uri = default_tracking_uri()
-    if not Path("results/runs").is_dir() or not records_in(["results/runs"]):
-        raise BertlineError("results/runs contains no run yet; run snakemake first")
+    runs_in(["results/runs"])
     handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if not uri.startswith("sqlite:"):
         print(f"MLflow: {without_credentials(uri)}   (kept up to date from here; Ctrl-C ends it)", flush=True)
+        check_server(uri)
         follow(["results/runs"], uri, every)
         return
     _check_port(port)
@@ -158,7 +159,12 @@ def _ended(server: subprocess.Popen[bytes]) -> BertlineError:
 
 
 def _open(address: str, folder: Path) -> None:
-    """Open the address by a file that only this user can read: other users see a browser's command line."""
+    """Open the address by a file that only this user can read: other users see a browser's command line.
+
+    Not without a screen: `webbrowser` then finds a browser that takes the terminal.
+    """
+    if sys.platform != "darwin" and not any(map(os.environ.get, SCREENS)):
+        return
     page = folder / "open.html"
     page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">')
     webbrowser.open(page.as_uri())

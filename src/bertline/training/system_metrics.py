@@ -27,14 +27,16 @@ class SystemMetrics:
     def sample(self) -> dict[str, float]:
         """Return averages over the processes, `system/{name}`; on several nodes also per node, `system/node0/{name}`.
 
-        Percent of all cores since the last call, resident memory of a process, and its GPU's load. All ranks must call
-        this together: the values are gathered, since only rank 0 writes the journal.
+        Percent of all cores since the last call, resident memory of a process, and its GPU's load; `system/processes`
+        is the number of processes. All ranks must call this together: the values are gathered, since only rank 0
+        writes the journal.
         """
         here = {"cpu_percent": psutil.cpu_percent(), "memory_megabytes": self._process.memory_info().rss / 1e6}
         here |= _of_gpu(self._gpu) if self._gpu is not None else {}
         mine = [here.get(name, math.nan) for name in NAMES]
         processes, of_ranks = self._group.gather([self._group.local_world_size, *mine]).split([1, len(NAMES)], dim=1)
         metrics = {f"system/{name}": value for name, value in _means(of_ranks).items()}
+        metrics["system/processes"] = float(len(of_ranks))
         nodes = of_ranks.split(_nodes(processes.flatten().int().tolist()))
         for number, node in enumerate(nodes if len(nodes) > 1 else ()):
             metrics |= {f"system/node{number}/{name}": value for name, value in _means(node).items()}

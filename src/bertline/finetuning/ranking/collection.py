@@ -28,6 +28,8 @@ from bertline.results import paths
 
 logger = logging.getLogger(__name__)
 
+# All that a folder contains.
+FILES = (paths.COLLECTION_CARD, "passages.*", "queries.*", "document_frequency.npy", "labels.npy")
 _AGAIN = "remove the folder and make it again"
 
 
@@ -51,11 +53,12 @@ def tokenize_collection(recipe: Recipe, tokenizer: Path, output: Path) -> None:
     Args:
         recipe: the `source`, a file of lines `id<TAB>text` or a TFRecord file, and `tfrecords`, whether it is one.
         tokenizer: the tokenizer.json, or the vocab.txt, of the network.
-        output: the folder to write, complete or absent.
+        output: the folder to write, complete or absent; one that contains nothing but a collection is replaced.
 
     Raises BertlineError for a bad file.
     """
-    with write_folder_atomically(output) as folder:
+    sources = [Path(recipe["source"]), tokenizer]
+    with write_folder_atomically(output, replaces=FILES, sources=sources) as folder:
         write_collection(Path(recipe["source"]), read_tokenizer(tokenizer), folder, tfrecords=recipe["tfrecords"])
 
 

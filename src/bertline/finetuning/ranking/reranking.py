@@ -29,7 +29,7 @@ def rank_files(model: FinetunedModel, collection: Path, queries: Path, candidate
     """
     if model.head != "sequence" or len(model.network.classifier.weight) > 2:
         raise BertlineError("the model does not rank: it needs one output, or two classes; name a model of a ranking")
-    if output.suffix not in (".trec", ".tsv"):
+    if output.suffix.lower() not in (".trec", ".tsv"):
         raise BertlineError(f"{output}: given '{output.suffix}', allowed for rankings are .trec, .tsv")
     check_output(output, [collection, queries, candidates])
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -39,6 +39,6 @@ def rank_files(model: FinetunedModel, collection: Path, queries: Path, candidate
         asked = read_texts(queries, model.tokenizer)
         found = read_candidates(candidates, asked, passages)
         scores = scores_of(model.outputs(join(asked, passages, found, model.settings, model.tokenizer)))
-        is_run = output.suffix == ".trec"
+        is_run = output.suffix.lower() == ".trec"
         write_rankings(found, scores, None if is_run else output, output if is_run else None)
     return len(found)
