@@ -42,6 +42,7 @@ def check_inputs_left_out():
     """Stop before Snakemake deletes outputs to make them again without their inputs, for a reason of its own."""
     for job in workflow.dag.needrun_jobs():
         if files := [file for file in job.output if file in LEFT_OUT]:
+            # Each output may have the marker of an interrupted job, a model that was deleted as well.
             sys.exit(
                 f"error: Snakemake would delete {files[0]} to make it again, perhaps because it was interrupted at the end of "
                 f"the job, but {LEFT_OUT[files[0]]} is absent; to keep it, give the same command "

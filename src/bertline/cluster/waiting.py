@@ -69,7 +69,7 @@ def wait_for_answer(
 
 
 def _find_lost(find: Callable[[], T | None], unanswered: type[Exception], name: str) -> T | None:
-    """Call `find`. Raises BertlineError if it does not tell whether a request was accepted."""
+    """Call `find`. Raises BertlineError if it remains unknown whether a request was accepted."""
     try:
         return find()
     except unanswered:
