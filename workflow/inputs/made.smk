@@ -52,6 +52,10 @@ def is_forced(output, wildcards):
 def models_to_make_again():
     """Return the deleted models of fine-tunings that the plan or a file on the command line needs."""
     dag, scheduling = workflow.dag_settings, workflow.scheduling_settings
-    given = {*dag.targets, *dag.until, *(scheduling.prioritytargets if scheduling else ())}
+    given = {
+        *dag.targets,
+        *dag.until,
+        *(scheduling.prioritytargets if scheduling else ()),
+    }
     needed = {*inputs.models_to_make_again(plan), *given}
     return {file for file in needed if not os.path.exists(file)}
