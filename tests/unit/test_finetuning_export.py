@@ -105,7 +105,7 @@ PAIR = ("n1 was [SEP] born", "in p3 died")
 def write_classifier(folder: Path, tokenizer: Path, **settings: Any) -> Path:
     """A classifier whose outputs depend much on the types of tokens, with changed settings of its tokenizer."""
     torch.manual_seed(1)
-    shape = {**NO_DROPOUT, "vocab_size": read_tokenizer(tokenizer).get_vocab_size(), "initializer_range": 0.5}
+    shape = {**MODEL, **NO_DROPOUT, "vocab_size": read_tokenizer(tokenizer).get_vocab_size(), "initializer_range": 0.5}
     config = BertConfig.from_dict(shape)
     network = architecture_of(config).task_network(config, "sequence", 2)
     folder.mkdir()

@@ -21,7 +21,7 @@ from fault_counts import TIMES, drawing
 from finished_results import assert_same_results
 from snakemake_runs import ROOT, SMALL_CONFIG, copy_workflow, environment, run_snakemake, start_snakemake
 
-KILLS = 4 if TIMES == 1 else 10 * TIMES
+KILLS = 3 if TIMES == 1 else 10 * TIMES
 OPTIONS = ("--profile", "profiles/local", "--configfile", "small.yaml")
 # Snakemake (9.27) may miss what depends on a job that it repeats; then the workflow asks for the same command.
 AGAIN = "is still to be made; run the same command again"
