@@ -122,6 +122,19 @@ def test_every_page_is_a_document_or_is_counted(dump: Path, tmp_path: Path) -> N
     assert documents[1]["text"] == f"It flows at. {tidy_long}"
 
 
+@pytest.mark.parametrize(
+    ("output", "problem"), [("mine", "mine contains thesis.tex, which would be"), (".", "the source")]
+)
+def test_a_folder_with_other_files_is_not_replaced(dump: Path, tmp_path: Path, output: str, problem: str) -> None:
+    kept = tmp_path / "mine/thesis.tex"
+    kept.parent.mkdir()
+    kept.touch()
+    with pytest.raises(BertlineError, match=problem):
+        extract_part(dump_recipe(extractor="bertline"), dump, tmp_path / output)
+    assert kept.exists()
+    assert dump.exists()
+
+
 def test_our_own_extractor_takes_no_article_for_a_template(dump: Path, tmp_path: Path) -> None:
     extract_part(dump_recipe(extractor="bertline"), dump, tmp_path / "extracted")
     documents, counts = clean(tmp_path / "extracted", tmp_path)

@@ -96,6 +96,13 @@ def test_a_trained_model_is_what_nltk_trains_and_nltk_can_read_it(
     assert as_tuple(read_by_nltk(tmp_path / "model", monkeypatch)) == reference
 
 
+def test_a_folder_with_other_files_is_not_replaced_by_a_model(book: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(BertlineError, match=r"contains .*, which would be deleted; name another output"):
+        train_punkt([book[0]], [book[1]], tmp_path)
+    assert (tmp_path / "thesis.tex").exists()
+
+
 def test_splitting_imports_no_nltk() -> None:
     code = "import sys, bertline.corpus.sentences; sys.exit(any(name in sys.modules for name in ('nltk', 'scipy')))"
     subprocess.run([sys.executable, "-c", code], check=True)

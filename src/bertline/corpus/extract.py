@@ -39,6 +39,7 @@ STUCK = "it is still working on one of the next pages; use `extractor: bertline`
 WAITING = "its processes wait for one that has ended, perhaps killed for lack of memory; give the job more memory"
 LOST_SHARE = 0.1  # of that time, if one of its processes has ended, as when the disk is full
 POLL_SECONDS = 1.0
+FILES = ("articles.jsonl", "headings.jsonl", "pages.json")
 IDLE_SHARE = 0.05  # of that time on a processor; less means that its processes only wait for each other
 
 
@@ -54,14 +55,15 @@ def extract_part(
     Args:
         recipe: of the corpus, a file of results/recipes. It uses the settings of extractors, `salvage`, `unpack_ratio`.
         part: a dump, of a name in `unpacking.DUMP_FILES`.
-        output: the folder to write; an existing one is replaced.
+        output: the folder to write; one that contains nothing but these files is replaced.
         slice: index of the slice to read, from 0, and number of slices.
         processes: how many wikiextractor may use in addition to its reader and its writer.
 
-    Raises BertlineError if the part is missing, truncated or damaged, or if a whole part gives no article.
+    Raises BertlineError if the part is missing, truncated or damaged, or if a whole part gives no article; for a folder
+    with other files.
     """
     extractor, (number, of) = recipe["settings"]["extractor"], slice
-    with write_folder_atomically(output) as unfinished:
+    with write_folder_atomically(output, replaces=FILES, sources=[part]) as unfinished:
         if extractor == "bertline":
             counts = write_articles(part, unfinished, number, of, recipe["settings"])
         else:

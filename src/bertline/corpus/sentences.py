@@ -22,7 +22,7 @@ from bertline.corpus.punkt import PunktModel, split_by_punkt
 from bertline.corpus.shards import split_part
 from bertline.corpus.sources import files_of
 from bertline.corpus.unicode_sentences import outside_quotations, split_by_marks
-from bertline.files import Json, Recipe, read_json, read_text, write_folder_atomically, write_text
+from bertline.files import Json, Recipe, check_replaceable, read_json, read_text, write_folder_atomically, write_text
 from bertline.results import paths
 
 logger = logging.getLogger(__name__)
@@ -127,13 +127,14 @@ def train_punkt(
 
     Args:
         documents: the `.jsonl.zst` of all parts of the corpus, in order; counts: their `.counts.json`.
-        model: the folder to write.
+        model: the folder to write; an earlier model is replaced.
         seed, sample_bytes: hashes of the seed and a part's name select parts, see SAMPLED_PARTS; hashes of the seed, a
             document's id and a paragraph's position select their paragraphs, about `sample_bytes` of UTF-8 text; a
             smaller corpus is used whole. Neither time nor memory grows with the corpus.
 
-    Raises BertlineError if the corpus has no documents.
+    Raises BertlineError if the corpus has no documents; for a folder with files other than `MODEL_FILES`.
     """
+    check_replaceable(Path(model), MODEL_FILES)
     from nltk.tokenize.punkt import PunktTrainer  # slow to import, see `punkt`
 
     summaries = [read_json(path) for path in counts]
@@ -203,14 +204,14 @@ def _chunks(paragraphs: Iterable[str]) -> Iterator[str]:
 def _write_parameters(parameters: PunktModel, model: Path) -> None:
     """Write the four files, sorted: NLTK's writer uses the order of sets, which differs between runs. See _HANGUL."""
     abbreviations = sorted(word for word in parameters.abbrev_types if not _HANGUL.search(word))
-    content = {
-        "abbrev_types.txt": abbreviations,
-        "sent_starters.txt": sorted(parameters.sent_starters),
-        "collocations.tab": sorted("\t".join(pair) for pair in parameters.collocations),
-        "ortho_context.tab": sorted(f"{word}\t{flags}" for word, flags in parameters.ortho_context.items() if flags),
-    }
-    with write_folder_atomically(model) as folder:
-        for name, lines in content.items():
+    content = (
+        abbreviations,
+        sorted("\t".join(pair) for pair in parameters.collocations),
+        sorted(f"{word}\t{flags}" for word, flags in parameters.ortho_context.items() if flags),
+        sorted(parameters.sent_starters),
+    )
+    with write_folder_atomically(model, replaces=MODEL_FILES) as folder:
+        for name, lines in zip(MODEL_FILES, content, strict=True):
             write_text(folder / name, "\n".join(lines))
     logger.info("Punkt model with %d abbreviations", len(abbreviations))
 
@@ -220,7 +221,7 @@ def train_punkt_on_corpus(recipe: Recipe, output: Path) -> None:
 
     Args:
         recipe: of the corpus.
-        output: the folder to write.
+        output: the folder to write; one that contains nothing but a Punkt model is replaced.
     """
     train_punkt(files_of(recipe, paths.DOCUMENTS), files_of(recipe, paths.COUNTS), output)
 

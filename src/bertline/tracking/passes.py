@@ -13,6 +13,7 @@ from bertline.tracking.logged_models import offers_logged_models
 from bertline.tracking.notes import can_continue, is_ahead, sent_before, was_never_completed
 from bertline.tracking.origin import place
 from bertline.tracking.run_tree import Entry
+from bertline.tracking.sending import Refusals
 from bertline.tracking.tags import FINGERPRINT_TAG, ORIGIN_TAG, PARENT_TAG, PLACE_TAG, SUPERSEDED_TAG
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ logger = logging.getLogger(__name__)
 class Pass:
     """A pass over one tree: the store, and its runs for the tree's entries by fingerprint.
 
-    `refused` has a line for each artifact that the store did not accept; everything else is sent nevertheless. `used`
-    has the ids of the entries' runs, `created` of those that are new. `old` has own runs with points that the entries,
-    which were read later, do not have. `behind` has the names of entries that lag behind their run.
+    `refusals` has the artifacts that the store did not accept; everything else is sent nevertheless. `used` has the ids
+    of the entries' runs, `created` of those that are new. `old` has own runs with points that the entries, which were
+    read later, do not have. `behind` has the names of entries that lag behind their run.
 
     Over all passes of a call of `publish`, `before` has the ids of the runs that were there first, by fingerprint, and
     `made` of those that were created.
@@ -38,7 +39,7 @@ class Pass:
     experiment_id: str
     origin: str
     known: dict[str, list[Run]] = field(default_factory=dict)
-    refused: list[str] = field(default_factory=list)
+    refusals: Refusals = field(default_factory=Refusals)
     used: list[str] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
     old: list[Run] = field(default_factory=list)

@@ -137,7 +137,7 @@ def _publish(here: Pass, entry: Entry) -> dict[str, Any]:
         return run_id
 
     run_id = bring_up_to_date(entry, None, entry.description + _links(here, entry))
-    return {"mlflow_run": run_id, "points": points, "sent": sent, "refused": here.refused}
+    return {"mlflow_run": run_id, "points": points, "sent": sent, "refused": here.refusals.lines}
 
 
 def _supersede_others(here: Pass, entry: Entry) -> None:
@@ -248,7 +248,7 @@ def _send(here: Pass, entry: Entry, run: Run, tags: Mapping[str, str]) -> int:
         dataset = entry.dataset.digest
         log_dataset(client, run_id, entry.dataset)
     files_before = before.get("files", {})
-    present = send_artifacts(client, run_id, entry, files_before, here.refused)
+    present = send_artifacts(client, run_id, entry, files_before, here.refusals)
     files = present | {name: digest for name, digest in files_before.items() if name not in present}
     on_disk = [str(checkpoint.path) for checkpoint in entry.checkpoints]
     checkpoints = digest_of_lines(on_disk) if on_disk else None

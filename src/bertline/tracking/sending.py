@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bertline.console import without_credentials
@@ -29,8 +30,15 @@ TAG_LENGTH = 8000
 NOTED_ARTIFACTS = 240
 
 DOWN = "Max retries exceeded"  # in the message about a server that does not answer, or only with errors
-IN_VAIN = " after several tries"  # ends the line of an artifact that was refused in this way
 SECRETS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD")
+
+
+@dataclass
+class Refusals:
+    """The artifacts that a store did not accept in one pass, a line each, and whether it did not answer at all."""
+
+    lines: list[str] = field(default_factory=list)
+    is_down: bool = False
 
 
 def log_batches(
@@ -62,26 +70,24 @@ def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def send_artifacts(
-    client: MlflowClient, run_id: str, entry: Entry, before: dict[str, str], refused: list[str]
+    client: MlflowClient, run_id: str, entry: Entry, before: dict[str, str], refusals: Refusals
 ) -> dict[str, str]:
     """Send the missing artifacts; return the digests of those that are now present, by `short_name`.
 
-    A line for each artifact that the store did not accept is added to `refused`. After one that was tried several times
-    no other is tried in this pass: each would take as long.
+    What the store does not accept is added to `refusals`. Once it does not answer, no other artifact is tried: each
+    would take as long.
     """
     stored: dict[str, str] = {}
-    if refused and refused[-1].endswith(IN_VAIN):
-        return stored
     for path, folder in entry.artifacts:
+        if refusals.is_down:
+            break
         name, digest = f"{folder}/{path.name}".lstrip("/"), digest_of_file(path)[:16]
         try:
             if before.get(short_name(name)) != digest:
                 client.log_artifact(run_id, str(path), folder or None)
         except Exception as error:  # each kind of store has a library with errors of its own
-            in_vain = DOWN in str(error)
-            refused.append(f"{name} of {entry.name} ({reason_of(error)[:200]})" + (IN_VAIN if in_vain else ""))
-            if in_vain:
-                break
+            refusals.is_down = DOWN in str(error)
+            refusals.lines.append(f"{name} of {entry.name} ({reason_of(error)[:200]})")
         else:
             stored[short_name(name)] = digest
     return stored

@@ -14,7 +14,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,10 @@ _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _NO_ADDRESS = ("filesystem tracking backend", "unsupported URI")
 # Keys of an address that replace its host.
 _OTHER_SERVERS = {"host", "hostaddr", "service", "unix_socket", "odbc_connect"}
+
+
+class DoesNotAnswerError(BertlineError):
+    """A server that is down, as far as can be seen from here."""
 
 
 def default_tracking_uri() -> str:
@@ -192,12 +196,8 @@ def _check_secrets() -> None:
 
 def check_server(tracking_uri: str) -> None:
     """Raise BertlineError if a server cannot be used as it is; not if it is down, as it may come back."""
-    try:
-        with one_line_errors(tracking_uri), tracking_lock(tracking_uri):
-            connect(tracking_uri).search_experiments(max_results=1)
-    except BertlineError as error:
-        if str(error) != str(BertlineError(_unanswered(tracking_uri))):
-            raise
+    with suppress(DoesNotAnswerError), one_line_errors(tracking_uri), tracking_lock(tracking_uri):
+        connect(tracking_uri).search_experiments(max_results=1)
 
 
 def _reach_database(tracking_uri: str) -> None:
@@ -218,7 +218,7 @@ def _reach_database(tracking_uri: str) -> None:
     try:
         socket.create_connection((host, port), timeout=10).close()
     except (OSError, UnicodeError):  # the latter for a name that cannot be a host's
-        raise BertlineError(_unanswered(tracking_uri)) from None
+        raise _unanswered(tracking_uri) from None
 
 
 def _new_client(tracking_uri: str) -> MlflowClient:
@@ -264,7 +264,10 @@ def one_line_errors(tracking_uri: str) -> Iterator[None]:
         is_one = isinstance(error, ImportError) or (isinstance(error, OSError) and error.errno in _REFUSALS)
         if not is_one and not type(error).__module__.startswith(("mlflow.", "sqlalchemy.", "sqlite3", "requests.")):
             raise
-        raise BertlineError(_explain(error, tracking_uri)) from error
+        reason = reason_of(error)
+        if DOWN in reason:
+            raise _of_tries(reason, tracking_uri) from error
+        raise BertlineError(_explain(error, reason, tracking_uri)) from error
 
 
 def _explain_refused(refused: Sequence[str], tracking_uri: str) -> str:
@@ -276,32 +279,32 @@ def _explain_refused(refused: Sequence[str], tracking_uri: str) -> str:
     )
 
 
-def _unanswered(tracking_uri: str) -> str:
+def _unanswered(tracking_uri: str) -> DoesNotAnswerError:
     place = f"MLflow at {without_credentials(tracking_uri)}"
-    return f"{place} does not answer; nothing is lost, `make track` sends it again once it does"
+    return DoesNotAnswerError(f"{place} does not answer; nothing is lost, `make track` sends it again once it does")
 
 
-def _explain_tries(reason: str, tracking_uri: str) -> str:
-    """Explain why each of several tries failed: the cause is at the end of the reason, its text in quotes."""
+def _of_tries(reason: str, tracking_uri: str) -> BertlineError:
+    """Return why each of several tries failed: the cause is at the end of the reason, its text in quotes."""
     place, cause = f"MLflow at {without_credentials(tracking_uri)}", reason.rpartition("Caused by ")[2]
     found = re.search(r"""["'](.*)["']""", cause)
     text = (found[1] if found else cause)[:200]
     if "certificate" in cause:
-        return (
+        return BertlineError(
             f"{place} has a certificate that is not trusted here ({text}); if it is the right server, give the file "
             "of that certificate, or of its authority, in MLFLOW_TRACKING_SERVER_CERT_PATH, then run `make track`"
         )
     if "SSLError" in cause:
-        return f"{place} allows no encrypted connection ({text}); check whether it is http:// or https://"
+        return BertlineError(
+            f"{place} allows no encrypted connection ({text}); check whether it is http:// or https://"
+        )
     if "error responses" in cause:
-        return f"{place} answers only with errors ({text}); see the server's log, then run `make track`"
+        return BertlineError(f"{place} answers only with errors ({text}); see the server's log, then run `make track`")
     return _unanswered(tracking_uri)
 
 
-def _explain(error: Exception, tracking_uri: str) -> str:
-    reason, place = reason_of(error), f"MLflow at {without_credentials(tracking_uri)}"
-    if DOWN in reason:
-        return _explain_tries(reason, tracking_uri)
+def _explain(error: Exception, reason: str, tracking_uri: str) -> str:
+    place = f"MLflow at {without_credentials(tracking_uri)}"
     if "://" not in tracking_uri and any(refusal in reason for refusal in _NO_ADDRESS):
         return (
             f"{without_credentials(tracking_uri)} is not an address of MLflow; write https:// in front of that of a "
