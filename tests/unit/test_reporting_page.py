@@ -439,10 +439,12 @@ def test_a_task_that_was_left_out_is_reported(record: Path) -> None:
 
 
 def test_the_summary_aligns_its_table_and_ends_with_what_to_do_next(record: Path) -> None:
+    Path("results/kept/kept-rte/model").mkdir()
     text = summary([record], report=Path("results/report/index.html"))
     row = next(line for line in text.splitlines() if line.startswith("SQuAD 1.1 F1"))
     assert row.split()[3:] == ["400", "79.4", "(78.7..80.1)", "57.2", "(56.1..58.3)", "3.2", "11.5", "+22.2", "2.2"]
     assert "\n  results/runs/demo/glue/rte/model\n" in text
+    assert "squad_v1/model" not in text  # which somebody deleted
     assert text.endswith("report:  results/report/index.html\nMLflow:  make ui")
     assert max(map(len, text.splitlines())) <= 114
 

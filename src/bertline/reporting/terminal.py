@@ -63,7 +63,7 @@ def _run_block(run: Record) -> str:
     models = [
         f"  {paths.RUN.format(run=run.name)}/{kept.name}/model" if is_current(run) else f"  {kept.folder}"
         for kept in run.kept
-        if kept.finetuning.start == "pretrained"
+        if kept.finetuning.start == "pretrained" and kept.folder.exists()  # not deleted since
     ]
     if models:
         blocks.append("\n".join(["The best model of each task, in Hugging Face's layout:", *models]))
