@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
-from bertline.corpus import columnar, tables
+from bertline.corpus import columnar, json_rows, tables
 from bertline.corpus.documents import tidy
 from bertline.corpus.encodings import MAX_NULS
 
-KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "csv", "csv.gz", "parquet", "stream.arrow", "file.arrow")
+KINDS = ("json", "json.gz", "jsonl", "jsonl.gz", "jsonl.zst", "csv", "csv.gz", "parquet", "stream.arrow", "file.arrow")
 ROWS = [
     {"text": 'One, and "more".\nA second line.', "key": "a", "name": "First", "n": 1.5},
     {"text": "Two.", "key": "b", "name": None, "n": 2.5},
@@ -37,6 +37,8 @@ def write_table(folder: Path, kind: str, rows: list[dict[str, Any]] = ROWS) -> P
     names = list(rows[0])
     if kind.startswith("jsonl"):
         content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    elif kind.startswith("json"):
+        content = json.dumps(rows, indent=2).encode()
     elif kind.startswith("csv"):
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, names)
@@ -87,7 +89,7 @@ def test_without_a_column_for_ids_rows_are_numbered(tmp_path: Path, kind: str) -
         max_size=6,
     ).filter(lambda texts: "".join(texts).count("\0") <= MAX_NULS)
 )
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "stream.arrow"])
+@pytest.mark.parametrize("kind", ["json", "jsonl", "csv", "parquet", "stream.arrow"])
 def test_all_kinds_give_the_same_documents(
     tmp_path_factory: pytest.TempPathFactory, kind: str, texts: list[str]
 ) -> None:
@@ -116,7 +118,7 @@ def test_lone_surrogates_in_json_become_replacement_characters(tmp_path: Path) -
         ("a.jsonl", b'{"text": "a\xe4"}\n', r"line 1 is not utf-8: its byte 11 is 0xe4"),
         ("a.jsonl", b'{"texts": "a", "id": 1}\n', r"line 1 has no column 'text'; it has texts, id; select columns"),
         ("a.jsonl", b'{"text": ["a"]}\n', r"row 1: its 'text' is of type list, not text"),
-        ("a.jsonl", b"[" * 100_000, r"line 1 is not JSON"),
+        ("a.jsonl", b'{"text":' * 100_000, r"line 1 is not JSON"),
         ("a.csv", b"id,body\n1,a\n", r"a\.csv has no column 'text'; it has id, body"),
         ("a.csv", b"id, text\n1,a\n", r"a\.csv has no column 'text'; it has id, ' text'; select columns"),
         ("a.jsonl", b'{"\\ufefftext": "a"}\n', r"line 1 has no column 'text'; it has '\\ufefftext'; select columns"),
@@ -201,7 +203,7 @@ def test_ids_are_text_or_whole_numbers(tmp_path: Path) -> None:
 def test_a_row_without_end_is_refused_before_it_fills_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(tables, "MAX_ROW_LENGTH", 1000)
+    monkeypatch.setattr(json_rows if name == "a.jsonl" else tables, "MAX_ROW_LENGTH", 1000)
     (tmp_path / name).write_bytes(b'text\n"' + b"x" * 5_000_000 if name == "a.csv" else b'"' + b"x" * 5_000_000)
     limit = csv.field_size_limit()
     with pytest.raises(BertlineError, match="divide its document"):

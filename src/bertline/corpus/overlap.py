@@ -19,8 +19,9 @@ from bertline.arrays import NOT_AN_ARRAY
 from bertline.console import BertlineError, progress
 from bertline.corpus.columnar import arrow_errors
 from bertline.corpus.documents import read_documents, tidy
+from bertline.corpus.json_rows import json_objects
 from bertline.corpus.ngrams import in_groups, ngram_hashes, ngram_hashes_of
-from bertline.corpus.tables import csv_cells, json_objects
+from bertline.corpus.tables import csv_cells
 from bertline.corpus.unpacking import as_damage_error
 from bertline.files import (
     Json,

@@ -1,9 +1,8 @@
-"""Tables with one document per row: JSON Lines, CSV, TSV, Parquet, Arrow."""
+"""Tables with one document per row: JSON Lines, arrays in JSON, CSV, TSV, Parquet, Arrow."""
 
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,14 +12,12 @@ from bertline.console import BertlineError
 from bertline.corpus.columnar import arrow_errors, record_batches
 from bertline.corpus.documents import tidy
 from bertline.corpus.encodings import Encodings
+from bertline.corpus.json_rows import MAX_ROW_LENGTH, Row, json_objects
 from bertline.corpus.plain_text import Origin, decoded_lines
 from bertline.corpus.unpacking import Allowance, name_without_compression, open_unpacked
 
 DELIMITED, COLUMNAR = (".csv", ".tsv"), (".parquet", ".arrow")
 TABLES = (".jsonl", ".ndjson", ".json", *DELIMITED, *COLUMNAR)
-MAX_ROW_LENGTH = 1 << 25  # characters; a row is read as a whole
-
-Row = dict[str, Any]
 
 
 class Columns(NamedTuple):
@@ -64,8 +61,8 @@ def rows(
 ) -> Iterator[Row]:
     """Yield the `columns` of every row of a table, in order.
 
-    Rows are streamed; Parquet and Arrow are read a few rows at a time. JSON Lines are UTF-8; a column that the first
-    line has is null in others without it. CSV and TSV are in `encoding` and have a header line; of several encodings,
+    Rows are streamed; Parquet and Arrow are read a few rows at a time. JSON is UTF-8; a column that the first object
+    has is null in others without it. CSV and TSV are in `encoding` and have a header line; of several encodings,
     the one that is taken is counted in `chosen`. All but Parquet and Arrow may be compressed, see `open_unpacked`.
 
     Raises BertlineError naming an invalid row or a missing or repeated column, and for the errors that pyarrow raises
@@ -142,28 +139,6 @@ def _json_rows(stream: BinaryIO, path: Path, columns: Columns) -> Iterator[Row]:
         if number == 0:
             check_columns(row, columns, where)
         yield {name: row.get(name) for name in columns.names}  # many programs leave out what is null
-
-
-def json_objects(stream: BinaryIO, path: Path) -> Iterator[tuple[str, Row]]:
-    """Yield where each line of JSON Lines is, for errors, and its object. Raises BertlineError naming another line."""
-    number = 0
-    while line := stream.readline(MAX_ROW_LENGTH + 1):
-        number += 1
-        where = f"{path}, line {number}"
-        if len(line) > MAX_ROW_LENGTH:
-            raise BertlineError(f"{where} has more than {MAX_ROW_LENGTH} bytes; divide its document")
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except UnicodeDecodeError as error:
-            wrong = f"its byte {error.start} is 0x{line[error.start]:02x} ({error.reason})"
-            raise BertlineError(f"{where} is not utf-8: {wrong}; convert the file") from None
-        except (ValueError, RecursionError) as error:
-            raise BertlineError(f"{where} is not JSON ({error}); every line has to be one object") from None
-        if not isinstance(row, dict):
-            raise BertlineError(f"{where} is not a JSON object; every line has to be one object")
-        yield where, row
 
 
 def _csv_rows(

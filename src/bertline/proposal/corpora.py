@@ -18,13 +18,13 @@ from bertline.corpus import text_files
 from bertline.corpus.columnar import first_rows
 from bertline.corpus.dump_files import natural_order
 from bertline.corpus.encodings import Encodings
+from bertline.corpus.json_rows import json_objects
 from bertline.corpus.plain_text import decoded_lines, looks_split
 from bertline.corpus.tables import (
     TABLES,
     csv_cells,
     is_columnar,
     is_delimited,
-    json_objects,
     list_names,
 )
 from bertline.corpus.text_files import LINES_TO_JUDGE
