@@ -12,7 +12,7 @@ from bertline.corpus.sampling import groups_of
 from bertline.files import CHECKOUT, SCHEMA, Json, one_line_damage, read_object
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests_of_one, resolve_corpus
-from bertline.planning.entries import RunEntry
+from bertline.planning.entries import DatasetEntry, RunEntry
 from bertline.planning.evaluation_sets import evaluation_sets
 from bertline.planning.external_weights import external_tokenizer, external_weights, without_directory
 from bertline.planning.finetunings import Start, add_finetunings, tasks_of
@@ -79,27 +79,53 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
 
 
 def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
+    """Add a dataset to the plan; return its fingerprint."""
     if "path" in dataset:
-        card = Path(dataset["path"], paths.CARD)
-        if not card.exists():
-            raise BertlineError(f"configuration: datasets.{name}.path: {card} does not exist; name a finished dataset")
-        if run := run_of_link(plan.config, dataset["path"]):
-            raise BertlineError(
-                f"configuration: datasets.{name}.path: given {dataset['path']}, a link of this configuration, which "
-                f"follows it; name the folder that it leads to, or the dataset of {run}"
-            )
-        content = read_object(card, "fingerprint", "sequence_lengths", "corpora")
-        with one_line_damage(card):
-            key = str(content["fingerprint"])
-            plan.datasets[key] = {
-                "name": name,
-                "path": normal_path(dataset["path"]),
-                "static_masks": bool(content.get("static_masks", False)),
-                "lengths": [int(length) for length in content["sequence_lengths"]],
-                "corpora": [str(corpus["name"]) for corpus in content["corpora"]],
-                "fingerprint_without_lengths": str(content.get("fingerprint_without_lengths", key)),
-            }
+        key, plan.datasets[key] = _finished_dataset(plan, name, dataset["path"])
         return key
+    _check_dataset(plan, name, dataset)
+    corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
+    if not isinstance(dataset["shards"], int):  # the same dataset as with the number
+        of_corpora = [plan.corpora[corpus] for corpus in corpora]
+        dataset = {**dataset, "shards": number_of_shards(name, dataset, of_corpora)}
+    semantic = _semantic(plan, name, dataset)
+    identifying = {"dataset": semantic, "corpora": corpora, "versions": _versions(semantic)}
+    key = fingerprint({**identifying, "sequence_lengths": sorted(plan.config["sequence_lengths"])})
+    plan.datasets[key] = {
+        "name": name,
+        "settings": dataset,
+        "corpora": corpora,
+        "shards": [*(f"{index:05d}" for index in range(dataset["shards"])), paths.HELD_OUT],
+        "fingerprint_without_lengths": fingerprint(identifying),
+    }
+    return key
+
+
+def _finished_dataset(plan: Plan, name: str, path: str) -> tuple[str, DatasetEntry]:
+    """Return the fingerprint and the entry of a finished dataset. Raises BertlineError for a folder without one."""
+    card = Path(path, paths.CARD)
+    if not card.exists():
+        raise BertlineError(f"configuration: datasets.{name}.path: {card} does not exist; name a finished dataset")
+    if run := run_of_link(plan.config, path):
+        raise BertlineError(
+            f"configuration: datasets.{name}.path: given {path}, a link of this configuration, which "
+            f"follows it; name the folder that it leads to, or the dataset of {run}"
+        )
+    content = read_object(card, "fingerprint", "sequence_lengths", "corpora")
+    with one_line_damage(card):
+        key = str(content["fingerprint"])
+        return key, {
+            "name": name,
+            "path": normal_path(path),
+            "static_masks": bool(content.get("static_masks", False)),
+            "lengths": [int(length) for length in content["sequence_lengths"]],
+            "corpora": [str(corpus["name"]) for corpus in content["corpora"]],
+            "fingerprint_without_lengths": str(content.get("fingerprint_without_lengths", key)),
+        }
+
+
+def _check_dataset(plan: Plan, name: str, dataset: Json) -> None:
+    """Raise BertlineError for settings of a dataset that contradict each other."""
     for corpus in dataset["corpora"]:
         check_allowed(f"configuration: datasets.{name}.corpora", corpus, plan.corpus_of_name, "the names under corpora")
     for sampled in groups_of(dataset.get("sample", {}), dataset["corpora"]):
@@ -110,10 +136,10 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
             f"configuration: datasets.{name}.passes: given {dataset['passes']}, but with pair_objective: none and "
             "short_sequence_probability: 0 all passes make the same samples; leave it out"
         )
-    corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
-    if not isinstance(dataset["shards"], int):  # the same dataset as with the number
-        of_corpora = [plan.corpora[corpus] for corpus in corpora]
-        dataset = {**dataset, "shards": number_of_shards(name, dataset, of_corpora)}
+
+
+def _semantic(plan: Plan, name: str, dataset: Json) -> Json:
+    """Return the settings that determine a dataset's content, without defaults, a file by its digest."""
     semantic = strip_defaults(dataset, definition(plan.schema, "built_dataset"), plan.schema)
     if "file" in dataset["tokenizer"]:
         for setting in ("lowercase", "strip_accents"):
@@ -124,24 +150,20 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
                 )
         key = f"datasets.{name}.tokenizer.file"
         semantic["tokenizer"]["file"] = digests_of_one(plan.problems, key, dataset["tokenizer"]["file"])
-    stages = ["shards", "tokenizer", "samples"]
-    if "duplicates" in semantic:
-        stages.append("signatures")
-    if dataset["pair_objective"] == "sentence_order":
-        stages.append("sentence_order")
     # Reporting overlapping documents changes no sample; dropping them does, and so do the sets.
     if semantic.pop("evaluation_overlap", None) == "drop":
         semantic["evaluation_overlap"] = plan.evaluation and plan.evaluation["fingerprint"]
-    identifying = {"dataset": semantic, "corpora": corpora, "versions": stage_versions(*stages)}
-    key = fingerprint({**identifying, "sequence_lengths": sorted(plan.config["sequence_lengths"])})
-    plan.datasets[key] = {
-        "name": name,
-        "settings": dataset,
-        "corpora": corpora,
-        "shards": [*(f"{index:05d}" for index in range(dataset["shards"])), paths.HELD_OUT],
-        "fingerprint_without_lengths": fingerprint(identifying),
-    }
-    return key
+    return semantic
+
+
+def _versions(semantic: Json) -> dict[str, int]:
+    """Return the versions of the stages that make a dataset of these settings, without defaults."""
+    stages = ["shards", "tokenizer", "samples"]
+    if "duplicates" in semantic:
+        stages.append("signatures")
+    if semantic.get("pair_objective") == "sentence_order":
+        stages.append("sentence_order")
+    return stage_versions(*stages)
 
 
 def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -> None:
