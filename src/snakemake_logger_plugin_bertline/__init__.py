@@ -14,8 +14,9 @@ from contextlib import suppress
 from functools import partial
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_bertline.display import Display
+from snakemake_logger_plugin_bertline.display import Display, is_shown
 from snakemake_logger_plugin_bertline.dry_run import DryRun
 
 
@@ -30,16 +31,31 @@ class LogHandler(LogHandlerBase):
         elif sys.stderr.isatty() and not verbose:
             self.display = Display()
         self.has_failed = False
+        self.runs_graph = False
+        self.messages: list[str] = []  # that the display does not show, before a run
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show an event of the run. An error of the display is one line, and the run goes on."""
-        if self.display is not None:
-            self._try(partial(self.display.show, record))
+        if self.display is None:
+            return
+        event = getattr(record, "event", None)
+        if event == LogEvent.WORKFLOW_STARTED:
+            self.runs_graph = True
+        elif event is None and record.msg is not None and not self.runs_graph and not is_shown(record):
+            self.messages.append(record.getMessage())
+        self._try(partial(self.display.show, record))
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Leave the terminal as it was.
+
+        Where no graph was run, or would be, as with --unlock or --delete-all-output, say what Snakemake has said.
+        """
         if self.display is not None:
             self._try(self.display.stop)
+            if not self.runs_graph:
+                for message in self.messages:
+                    print(message, file=sys.stderr)
+                self.messages.clear()
         super().close()
 
     def _try(self, action: Callable[[], None]) -> None:

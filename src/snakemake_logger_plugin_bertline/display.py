@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -19,10 +20,15 @@ from snakemake_logger_plugin_bertline.forecast import ExpectedOf, Forecast, Job,
 
 # Running jobs with a line of their own.
 MAX_SHOWN = 8
+# Lines of a terminal that have none: the line about more jobs, the bar, and the one of the cursor.
+OTHER_LINES = 3
+BAR_WIDTH, MIN_BAR_WIDTH = 30, 5
 # Messages without an event that are shown to the user; others of their level are only in the log.
 SHOWN_MESSAGES = ("Nothing to be done", "Complete log", "Building DAG")
 # What Snakemake adds about a failed job, of which a line says that it failed; the workflow's last lines say why.
 REPEATED_MESSAGES = ("Exiting because a job execution failed", "At least one job did not complete", "Complete log")
+# Of a job whose outputs are missing there is only this error, without the event of a failure.
+OUTPUT_MISSING = re.compile(r"^Job (\d+) +completed successfully, but some output files are missing", re.MULTILINE)
 INTERRUPTED = "Terminating processes on user request"
 REFRESH_PER_SECOND = 2
 
@@ -50,6 +56,7 @@ class Display:
     def __init__(self) -> None:
         self.name_of: NameOf = lambda rule, wildcards: rule
         self.running: dict[int, Job] = {}
+        self.groups: dict[int, list[int]] = {}  # the jobs of a job's group, by their numbers
         self.forecast = Forecast(lambda: list(self.running.values()))
         self.done = self.total = 0
         self.began = time.monotonic()
@@ -85,6 +92,9 @@ class Display:
         match getattr(record, "event", None):
             case LogEvent.RUN_INFO:
                 self._begin(record.stats)  # type: ignore[attr-defined]
+            case LogEvent.GROUP_INFO:
+                group = [job.jobid for job in record.jobs]  # type: ignore[attr-defined]
+                self.groups |= dict.fromkeys(group, group)
             case LogEvent.JOB_INFO:
                 self._start(record)
             case LogEvent.JOB_FINISHED:
@@ -101,6 +111,10 @@ class Display:
                 self._print(Text("Ctrl-C: trainings save and end; press it again to end at once, without saving"))
             case LogEvent.ERROR | None if is_shown(record) and not self._is_repeated(record):
                 self._print(message_of(record))
+                if found := OUTPUT_MISSING.search(record.getMessage()):
+                    number = int(found[1])
+                    for member in self.groups.get(number, [number]):
+                        self._end(member, failed=True)
 
     def _is_repeated(self, record: logging.LogRecord) -> bool:
         said = "" if record.msg is None else record.getMessage()
@@ -118,7 +132,9 @@ class Display:
 
     def _start(self, record: logging.LogRecord) -> None:
         number, rule, wildcards = record.jobid, record.rule_name, dict(record.wildcards or {})  # type: ignore[attr-defined]
-        self.running[number] = Job(number, rule, wildcards, self.name_of(rule, wildcards))
+        log = next(iter(record.log), None)  # type: ignore[attr-defined]
+        group_size = len(self.groups.get(number, [number]))
+        self.running[number] = Job(number, rule, wildcards, self.name_of(rule, wildcards), log, group_size)
         self.forecast.begin(self.running[number])
 
     def _end(self, number: int, *, failed: bool = False) -> None:
@@ -142,18 +158,25 @@ class Display:
             return Text()
 
     def _render(self) -> Group:
+        """Return a line for each job and the bar. A line that were folded could push the bar out of the terminal."""
+        width, height = self.console.size
         jobs = list(self.running.values())
-        table = Table.grid(padding=(0, 2))
-        for job in jobs[:MAX_SHOWN]:
-            table.add_row(Text(job.name), Text(self._state(job), "cyan"))
-        if len(jobs) > MAX_SHOWN:
-            table.add_row(Text(f"and {len(jobs) - MAX_SHOWN:,} more jobs", "dim"))
-        bar = Table.grid(padding=(0, 2))
+        shown = jobs[: max(0, min(MAX_SHOWN, height - OTHER_LINES))]
+        names = min(max((len(job.name) for job in shown), default=0), width // 2)
+        lines: list[RenderableType] = []
+        for job in shown:
+            name = job.name if len(job.name) <= names else f"…{job.name[1 - names :]}"
+            lines.append(_line(f"{name:{names}}  ", (self._state(job, width - names - 2), "cyan")))
+        if len(jobs) > len(shown):
+            lines.append(_line((f"and {len(jobs) - len(shown):,} more jobs", "dim")))
         share, left = self._share_and_left()
-        bar.add_row(
-            ProgressBar(total=1.0, completed=share, width=30), Text(f"{self.done:,} of {self.total:,} jobs{left}")
-        )
-        return Group(table, bar)
+        counts = f"{self.done:,} of {self.total:,} jobs{left}"
+        bar = Table.grid(padding=(0, 2))
+        if (room := min(BAR_WIDTH, width - len(counts) - 2)) >= MIN_BAR_WIDTH:
+            bar.add_row(ProgressBar(total=1.0, completed=share, width=room), _line(counts))
+        else:
+            bar.add_row(_line(counts))
+        return Group(*lines, bar)
 
     def _share_and_left(self) -> tuple[float, str]:
         """Return the share of the run that is done, and describe the time left: by time, or without it by jobs."""
@@ -166,13 +189,19 @@ class Display:
         share = passed / (passed + seconds)
         return share, f", {100 * share:.0f} %, about {duration(seconds)} left"
 
-    def _state(self, job: Job) -> str:
-        """Describe a running job: the last point of a training, or the time since its start."""
-        progress = self.forecast.progress.get(job.number)
-        if progress is None:
-            return duration(job.elapsed)
-        description, left = progress
-        return description if left is None else f"{description}, {duration(left)} left"
+    def _state(self, job: Job, width: int) -> str:
+        """Describe a running job: the last point of a training, or the time since its start.
+
+        Of a long description the end is left out, but not the time left.
+        """
+        description, left = self.forecast.progress.get(job.number) or (duration(job.elapsed), None)
+        end = "" if left is None else f", {duration(left)} left"
+        room = max(1, width - len(end))
+        return (description if len(description) <= room else f"{description[: room - 1]}…") + end
+
+
+def _line(*parts: str | tuple[str, str]) -> Text:
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def duration(seconds: float) -> str:

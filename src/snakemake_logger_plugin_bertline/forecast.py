@@ -7,8 +7,11 @@ nor what is drawn may wait for that.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from os import SEEK_END
 from threading import Event, Thread
 
 from snakemake_logger_plugin_bertline.schedule import GraphJob, RemainingJobs, seconds_left, without
@@ -17,6 +20,9 @@ INTERVAL = 3.0  # seconds
 MAX_SHARE = 0.02  # of the time, in which other threads may have to wait
 # Seconds of jobs as long as expected that are added to this run's, so that a few short ones say little of its speed.
 EXPECTED_AS_LONG = 60.0
+# The last line in the log of a training that has started and waits, because others use the GPUs.
+WAITS = "other trainings are on "
+LAST_BYTES = 4096  # of a log, with its last line
 
 # The description and the seconds left of a training, by its rule and wildcards; the kind of a job, and the seconds that
 # one takes; what is still to run.
@@ -27,17 +33,19 @@ RemainingOf = Callable[[], RemainingJobs]
 
 @dataclass
 class Job:
-    """A running job."""
+    """A running job; `group_size` is the number of jobs in its group, which run one after the other."""
 
     number: int
     rule: str
     wildcards: dict[str, str]
     name: str
+    log: str | None = None
+    group_size: int = 1
     started: float = field(default_factory=time.monotonic)
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it was started, or given to the cluster."""
+        """Seconds since it, or its group, was started or given to the cluster; without the wait for a GPU."""
         return time.monotonic() - self.started
 
 
@@ -93,7 +101,8 @@ class Forecast:
         if failed:
             self._failed.add(job.number)
         else:
-            self._finished.append((job, job.elapsed))
+            # Snakemake says of all jobs of a group at the same time that they have finished.
+            self._finished.append((job, job.elapsed / job.group_size))
 
     def _keep_updating(self) -> None:
         wait = 0.0
@@ -109,6 +118,10 @@ class Forecast:
         """Find the progress of trainings and the time left."""
         running = {job.number: job for job in self.running()}
         found = {number: self.progress_of(job.rule, job.wildcards) for number, job in running.items()}
+        waiting, limits = _find_waiting(running)
+        for number in waiting:  # it has not started yet
+            running.pop(number).started = time.monotonic()
+            found[number] = "waits for a GPU", None
         self.progress = {number: progress for number, progress in found.items() if progress is not None}
         while self._finished:
             job, seconds = self._finished.pop(0)
@@ -117,9 +130,9 @@ class Forecast:
             self._measured[kind] = (number + 1, average + (seconds - average) / (number + 1))
             if expected is not None:
                 self._took, self._were_to_take = self._took + seconds, self._were_to_take + expected
-        self.left = self._time_left(self.remaining_jobs(), running)
+        self.left = self._time_left(self.remaining_jobs(), running, limits)
 
-    def _time_left(self, rest: RemainingJobs, running: Mapping[int, Job]) -> TimeLeft | None:
+    def _time_left(self, rest: RemainingJobs, running: Mapping[int, Job], limits: Mapping[str, int]) -> TimeLeft | None:
         at = time.monotonic()
         jobs = without(self._failed - running.keys(), rest.jobs)
         slowdown = self._slowdown(running)
@@ -128,32 +141,58 @@ class Forecast:
         for job in jobs:
             if job.is_target:
                 continue
-            left = self._seconds_left_of(job, running.get(job.number), slowdown)
-            if left is None:
+            whole = self._seconds_of(job, running.get(job.number), slowdown)
+            if whole is None:
                 is_complete = False
             else:
-                seconds[job.number] = left
+                seconds[job.number] = whole
         if not seconds:
             return None
-        return TimeLeft(seconds_left(jobs, rest.slots, seconds, running), at, is_complete)
+        elapsed = {number: job.elapsed for number, job in running.items()}
+        return TimeLeft(seconds_left(jobs, rest.slots, seconds, elapsed, limits), at, is_complete)
 
     def _slowdown(self, running: Mapping[int, Job]) -> float:
         """Return how many times as long as expected this run's jobs take: the machine may be busier, or another."""
         took, expected = self._took + EXPECTED_AS_LONG, self._were_to_take + EXPECTED_AS_LONG
         for number, (_, left) in self.progress.items():
+            if left is None:
+                continue
             _, whole = self.expected_of(running[number].rule, running[number].wildcards)
-            if left is not None and whole is not None:
+            if whole is not None:
                 took, expected = took + running[number].elapsed + left, expected + whole
         return took / expected
 
-    def _seconds_left_of(self, job: GraphJob, running: Job | None, slowdown: float) -> float | None:
-        """Return the time left of a job: by a training's own speed, or the mean of this run's jobs of its kind, or as
-        expected; None if that is unknown."""
+    def _seconds_of(self, job: GraphJob, running: Job | None, slowdown: float) -> float | None:
+        """Return the time from start to end of a job: by a training's own speed, or the mean of this run's jobs of its
+        kind, or as expected; None if that is unknown."""
         _, left = self.progress.get(job.number, ("", None))
-        if left is not None:
-            return left
+        if left is not None and running is not None:
+            return running.elapsed + left
         kind, expected = self.expected_of(job.rule, job.wildcards)
         whole = expected if expected is None else expected * slowdown
         if kind in self._measured:
             _, whole = self._measured[kind]
-        return whole if whole is None or running is None else max(0.0, whole - running.elapsed)
+        return whole
+
+
+def _find_waiting(running: Mapping[int, Job]) -> tuple[set[int], dict[str, int]]:
+    """Find the running jobs that wait for a GPU; return their numbers, and how many of their rules run at a time.
+
+    On one machine Snakemake starts as many fine-tunings as there are cores, and all but a few wait. Where others of its
+    rule wait, a job that has logged nothing yet will wait, too.
+    """
+    last = {number: _last_line(job.log) for number, job in running.items() if job.group_size == 1}
+    rules = {running[number].rule for number, line in last.items() if WAITS in line}
+    waiting = {number for number, line in last.items() if running[number].rule in rules and (not line or WAITS in line)}
+    at_work = Counter(job.rule for number, job in running.items() if number not in waiting)
+    return waiting, {rule: max(1, at_work[rule]) for rule in rules}
+
+
+def _last_line(log: str | None) -> str:
+    """Return the last line of a log; "" if there is none."""
+    if log is None:
+        return ""
+    with suppress(OSError), open(log, "rb") as file:
+        file.seek(max(0, file.seek(0, SEEK_END) - LAST_BYTES))
+        return (file.read().decode("utf-8", "replace").rstrip().splitlines() or [""])[-1]
+    return ""

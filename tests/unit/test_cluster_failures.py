@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from bertline.cluster.failures import INTERRUPTED, UNFINISHED, last_words, read_reasons, report_what_succeeded
+from bertline.cluster.failures import (
+    INTERRUPTED,
+    MEMORY_RAN_OUT,
+    UNFINISHED,
+    last_words,
+    read_reasons,
+    report_what_succeeded,
+)
 from snakemake_logger_plugin_bertline import display
 
 BLOCK = """[Sat Nov 21 15:17:15 2026]
@@ -18,6 +26,39 @@ Error in rule {rule}:
     shell:
         true
 """
+GROUP = """[Sat Nov 21 15:17:15 2026]
+    message: Error in group samples
+    jobs:
+        rule read_files:
+            jobid: 5
+            output: a.h5
+            log: a.log (check log file(s) for error details)
+        rule read_files:
+            jobid: 6
+            output: b.h5
+            log: b.log (check log file(s) for error details)
+"""
+MEMBERS = "".join(
+    textwrap.indent(BLOCK.format(rule="read_files", number=number, log=log), "    ")
+    for number, log in ((5, "a.log"), (6, "b.log"))
+)
+KILLED = """CalledProcessError in file "/graph/encode.smk", line 81:
+Command 'set -euo pipefail;  python read_files.py > {log} 2>&1' returned non-zero exit status 137.
+"""
+# With the lines of its start, where the log is named.
+WITHOUT_OUTPUT = """[Sat Nov 21 15:17:11 2026]
+rule read_files:
+    input: a.txt
+    output: a.h5, b.h5
+    log: a.log
+    jobid: 15
+    reason: Missing output files: a.h5, b.h5
+MissingOutputException in rule read_files in file "/graph/encode.smk", line 81:
+Job 15  completed successfully, but some output files are missing. Missing files after 5 seconds. This might be due to:
+a.h5 (missing locally, parent dir not present)
+b.h5 (missing locally, parent dir contents: c.h5)
+"""
+UNKNOWN = ["no log of a job says why this run failed; Snakemake's own: snakemake.log"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +86,7 @@ def test_a_job_that_was_done_at_its_next_attempt_is_not_named():
     Path("a.log").write_text("all is well")
     inner = BLOCK.format(rule="read_files", number=0, log="a.log")
     outer = BLOCK.format(rule="read_files", number=7, log="a.log, logs/slurm/12.log")
-    assert reasons_in(inner + outer + "\nFinished jobid: 7 (Rule: read_files)\n") == []
+    assert reasons_in(inner + outer + "\nFinished jobid: 7 (Rule: read_files)\n") == UNKNOWN
 
 
 def test_another_job_that_was_done_inside_a_slurm_job_does_not_hide_a_failure():
@@ -81,6 +122,62 @@ def test_after_ctrl_c_only_what_was_saved_and_what_was_wrong_has_a_line():
         "rule_a: stopped: step 8 is saved; the same command continues (a.log)",
         "rule_c: error: c.txt is empty; fill it (c.log)",
     ]
+
+
+def test_of_a_group_the_jobs_with_an_error_in_their_log_are_named():
+    Path("a.log").write_text("10:00 6 samples\n")
+    Path("b.log").write_text("error: b.txt is damaged; make it again\n")
+    assert reasons_in(GROUP + MEMBERS) == ["read_files: error: b.txt is damaged; make it again (b.log)"]
+    Path("b.log").write_text("Traceback (most recent call last):\n  File\nRuntimeError: boom\n")
+    assert reasons_in(GROUP + MEMBERS) == ["read_files: RuntimeError: boom (b.log)"]
+
+
+def test_of_a_group_without_any_error_in_a_log_the_logs_are_named():
+    Path("a.log").write_text("10:00 6 samples\n")
+    assert reasons_in(GROUP + MEMBERS) == ["group samples: no log of its jobs has an error (a.log, b.log)"]
+    by_slurm = GROUP.replace("    jobs:", "    log: slurm/12.log (check log file(s) for error details)\n    jobs:")
+    assert reasons_in(by_slurm + MEMBERS) == ["group samples: no log of its jobs has an error (slurm/12.log)"]
+    done = "\nFinished jobid: 5 (Rule: read_files)\n\nFinished jobid: 6 (Rule: read_files)\n"
+    assert reasons_in(GROUP + MEMBERS + done) == UNKNOWN
+
+
+def test_what_a_slurm_job_says_of_its_group_is_the_reason():
+    """Its own Snakemake knows which of them failed."""
+    Path("b.log").write_text("10:00 half of it\n")
+    inner = BLOCK.format(rule="read_files", number=0, log="b.log")
+    assert reasons_in(GROUP + inner + MEMBERS) == ["read_files: 10:00 half of it (b.log)"]
+    killed = ["read_files: " + MEMORY_RAN_OUT.format(rule="read_files") + " (b.log)"]
+    assert reasons_in(GROUP + KILLED.format(log="b.log") + inner + MEMBERS) == killed
+
+
+def test_without_any_reason_snakemakes_log_is_named_except_after_ctrl_c():
+    assert reasons_in("WorkflowError: boom\n") == UNKNOWN
+    assert reasons_in(f"{INTERRUPTED}, this might take some time.\n") == []
+
+
+def test_a_job_that_was_killed_may_have_had_too_little_memory():
+    Path("a.log").write_text("10:00 half of it\n")
+    failed = BLOCK.format(rule="read_files", number=3, log="a.log")
+    killed = ["read_files: " + MEMORY_RAN_OUT.format(rule="read_files") + " (a.log)"]
+    assert reasons_in(KILLED.format(log="a.log") + failed) == killed
+    by_signal = KILLED.replace("returned non-zero exit status 137", "died with <Signals.SIGKILL: 9>")
+    assert reasons_in(by_signal.format(log="a.log") + failed) == killed
+    by_slurm = failed.replace("message: None", "message: SLURM-job '7' failed, SLURM status is: 'OUT_OF_MEMORY'")
+    assert reasons_in(by_slurm) == killed
+    assert reasons_in(KILLED.format(log="b.log") + failed) == ["read_files: 10:00 half of it (a.log)"]
+    # A launcher explains it itself, with what a training can do.
+    Path("a.log").write_text("error: rank 0 was ended by SIGKILL\n")
+    assert reasons_in(KILLED.format(log="a.log") + failed) == ["read_files: error: rank 0 was ended by SIGKILL (a.log)"]
+
+
+def test_a_job_without_its_outputs_is_named():
+    Path("a.log").write_text("10:00 6 samples\n")
+    missing = ["read_files: ended without an error, but did not make a.h5, b.h5 within --latency-wait (a.log)"]
+    assert reasons_in(WITHOUT_OUTPUT) == missing
+    # In a Slurm job it is a failure like any other.
+    failed = BLOCK.format(rule="read_files", number=15, log="a.log, slurm/12.log")
+    assert reasons_in(WITHOUT_OUTPUT.replace("15", "0") + failed) == missing
+    assert reasons_in(WITHOUT_OUTPUT + "\nFinished jobid: 15 (Rule: read_files)\n") == UNKNOWN
 
 
 def test_without_a_record_nothing_is_reported(tmp_path, monkeypatch, capfd):

@@ -295,20 +295,24 @@ here = Path(__file__).parent
 given = json.loads(sys.stdin.read()) if "--filename=-" in sys.argv else None
 with (here / "asked.jsonl").open("a") as asked:
     asked.write(json.dumps([sys.argv[1:], given]) + "\\n")
+if sys.argv[1] == "create":
+    (here / "recorded").write_text((here.parent / "submitted").read_text())
+if (here / "ends").exists() and sys.argv[1] == "create":
+    (here.parent / "submitted").unlink()
 if (here / "away").exists() and sys.argv[1] in (words := (here / "away").read_text().split()):
     words.remove(sys.argv[1])
     (here / "away").write_text(" ".join(words))
     if sys.argv[1] == "create":
         (here / "job.json").write_text(json.dumps({"metadata": {"uid": "of-the-job"}}))
-    sys.exit("Unable to connect to the server: net/http: TLS handshake timeout")
+    sys.exit((here / "says").read_text() if (here / "says").exists() else "Unable to connect to the server: EOF")
 if (here / "unknown").exists():
     sys.exit("The connection to the server localhost:8080 was refused - did you specify the right host or port?")
-if (here / "ends").exists() and sys.argv[1] == "create":
-    (here.parent / "submitted").unlink()
 if (here / "refuses").exists() and (here / "refuses").read_text() in json.dumps(given):
     sys.exit("the server is not pleased")
 if sys.argv[1] == "kustomize":
     print((here / "manifests.json").read_text())
+elif sys.argv[1:3] == ["get", "pods"]:
+    print((here / "pods.json").read_text() if (here / "pods.json").exists() else '{"items": []}')
 elif sys.argv[1] == "get":
     print((here / "job.json").read_text() if (here / "job.json").exists() else "")
 elif "--output=json" in sys.argv:
@@ -365,7 +369,6 @@ def test_a_job_that_kubernetes_refuses_is_one_line_and_leaves_nothing(kubectl, t
     created, deleted = asked(kubectl)[2], asked(kubectl)[-1]
     assert deleted[0][:2] == ["delete", "job"]
     assert deleted[0][-1] == created[1]["metadata"]["name"]
-    assert (tmp_path / "submitted").read_text() == ""
 
 
 def test_a_job_whose_answer_was_lost_is_made_once(kubectl, tmp_path, capsys):
@@ -378,6 +381,77 @@ def test_a_job_whose_answer_was_lost_is_made_once(kubectl, tmp_path, capsys):
     assert {one["metadata"]["ownerReferences"][0]["uid"] for one in others["items"]} == {"of-the-job"}
     assert (tmp_path / "submitted").read_text() == f"{name}\n"
     assert capsys.readouterr().err.count("a submission waits for the scheduler: kubectl apply: ") == 1
+
+
+FROM_SERVER, TO_VALIDATE = "Error from server ({}): {} (post jobs.batch)", 'error: error validating "STDIN": {}'
+POST = 'Post "https://api.example.org:6443/apis/batch/v1/namespaces/me/jobs": {}'
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Unable to connect to the server: dial tcp: lookup api.example.org on 10.0.0.2:53: no such host",
+        "Unable to connect to the server: dial tcp: lookup api.example.org on 10.0.0.2:53: server misbehaving",
+        "Unable to connect to the server: dial tcp 10.0.0.1:6443: connect: network is unreachable",
+        TO_VALIDATE.format('failed to download openapi: Get "https://api.example.org:6443/openapi/v2": EOF'),
+        TO_VALIDATE.format(f"error validating data: {POST.format('EOF')}"),
+        "error: unexpected error when reading response body. Please retry. Original error: unexpected EOF",
+        POST.format("http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR"),
+        FROM_SERVER.format(
+            "InternalError",
+            'an error on the server ("<html>502 Bad Gateway</html>") has prevented the request from succeeding',
+        ),
+        FROM_SERVER.format("ServiceUnavailable", "apiserver is shutting down"),
+        FROM_SERVER.format(
+            "Timeout",
+            "the server was unable to return a response in the time allotted, but may still be processing the request",
+        ),
+        FROM_SERVER.format(
+            "TooManyRequests", "the server has received too many requests and has asked us to try again later"
+        ),
+    ],
+)
+def test_a_submission_waits_while_the_server_is_away(kubectl, tmp_path, capsys, message):
+    """The messages are those of kubectl 1.32."""
+    (kubectl / "away").write_text("create")
+    (kubectl / "says").write_text(message)
+    name = kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    assert (tmp_path / "submitted").read_text() == f"{name}\n"
+    assert capsys.readouterr().err == f"a submission waits for the scheduler: kubectl create: {message}\n"
+
+
+def test_a_refusal_is_one_although_kubectl_logs_that_another_server_is_away(kubectl, tmp_path):
+    log = 'E1128 04:56:29.620484 17293 memcache.go:287] "Unhandled Error" err="couldn\'t get resource list for '
+    log += 'metrics.k8s.io/v1beta1: the server is currently unable to handle the request"\n'
+    (kubectl / "away").write_text("create")
+    (kubectl / "says").write_text(f"{log}Error from server (Forbidden): exceeded quota\n")
+    with pytest.raises(BertlineError, match=r"^kubectl create: Error from server \(Forbidden\): exceeded quota$"):
+        kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+
+
+def test_a_job_is_listed_for_the_end_of_snakemake_before_it_is_made(kubectl, tmp_path):
+    name = kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    assert (kubectl / "recorded").read_text() == f"{name}\n"
+
+
+def test_a_job_that_cannot_be_completed_is_deleted_before_the_next_one_is_submitted(kubectl, tmp_path):
+    """The server is away when it should delete it."""
+    (kubectl / "refuses").write_text("NetworkPolicy")
+    (kubectl / "away").write_text("delete delete")
+    with pytest.raises(BertlineError, match="kubectl apply: the server is not pleased"):
+        kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    assert [arguments[0] for arguments, _ in asked(kubectl)[-3:]] == ["delete"] * 3
+
+
+def test_a_job_that_may_have_been_made_when_snakemake_ended_is_deleted(kubectl, tmp_path):
+    """The answer to its creation is lost, and snakemake ends meanwhile."""
+    (kubectl / "away").write_text("create")
+    (kubectl / "ends").touch()
+    with pytest.raises(BertlineError, match=r"snakemake has ended; its new job .* was canceled"):
+        kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    deleted, created = asked(kubectl)[-1], asked(kubectl)[2]
+    assert deleted[0][:2] == ["delete", "job"]
+    assert deleted[0][-1] == created[1]["metadata"]["name"]
 
 
 def test_without_a_configuration_of_kubectl_nothing_waits(kubectl, tmp_path):
@@ -418,10 +492,69 @@ def test_the_state_of_a_job_is_that_of_its_conditions(kubectl, capsys, condition
     assert (kubernetes.ENDED / "it").exists() == (expected != "running")
 
 
-def test_a_job_counts_as_running_while_kubernetes_does_not_answer(kubectl, capsys):
-    (kubectl / "refuses").write_text("")
+OUT_OF_MEMORY = (
+    "job it failed (OOMKilled: Pod it-1-x needs more than 2G of memory; raise `memory_mb` in site.yaml, or of a "
+    "rule that has none there --set-resources RULE:mem_mb=N); its output: kubectl logs job/it\n"
+)
+
+
+def test_a_job_that_ran_out_of_memory_says_so(kubectl, capsys):
+    """Its condition does not tell."""
+
+    def pod(name: str, reason: str) -> dict[str, Any]:
+        node = {"name": "node", "resources": {"limits": {"memory": "2G"}}}
+        statuses = [{"name": "node", "state": {"terminated": {"reason": reason}}}]
+        return {"metadata": {"name": name}, "spec": {"containers": [node]}, "status": {"containerStatuses": statuses}}
+
+    failed = {**FAILED, "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
+    (kubectl / "job.json").write_text(json.dumps({"status": {"conditions": [failed]}}))
+    pods = [{**pod("it-0-w", ""), "status": {}}, pod("it-0-x", "Error"), pod("it-1-x", "OOMKilled")]
+    (kubectl / "pods.json").write_text(json.dumps({"items": pods}))
+    assert kubernetes.job_status("it") == "failed"
+    assert capsys.readouterr().err == OUT_OF_MEMORY
+    assert "--selector=batch.kubernetes.io/job-name=it" in asked(kubectl)[-1][0]
+
+
+def test_a_failed_job_has_failed_although_its_pods_are_not_listed(kubectl, capsys):
+    (kubectl / "job.json").write_text(json.dumps({"status": {"conditions": [FAILED]}}))
+    (kubectl / "pods.json").mkdir()  # an error
+    assert kubernetes.job_status("it") == "failed"
+    assert "(PodFailurePolicy: exit code 1)" in capsys.readouterr().err
+
+
+def test_an_outage_is_one_line_for_all_jobs_that_count_as_running(kubectl, capsys):
+    """Kubectl also logs each of its attempts."""
+    log = (
+        'E1128 04:56:29.620484 17293 memcache.go:265] "Unhandled Error" err="couldn\'t get current server API group"\n'
+    )
+    error = "The connection to the server api:6443 was refused - did you specify the right host or port?"
+    (kubectl / "job.json").write_text(json.dumps({"status": {"conditions": []}}))
+    (kubectl / "says").write_text(f"{log * 5}{error}\n")
+    for _ in range(2):
+        (kubectl / "away").write_text("get get get")
+        assert [kubernetes.job_status(name) for name in ("a", "b", "a", "b")] == ["running"] * 4
+        told = f"kubectl get: {error}; asking again, jobs count as running until then\n"
+        assert capsys.readouterr().err == told
+
+
+def test_a_message_that_is_only_a_log_is_its_last_line(kubectl, capsys):
+    (kubectl / "away").write_text("get")
+    (kubectl / "says").write_text(
+        "E1128 04:56:29.62 1 memcache.go:265] first\nE1128 04:56:30.62 1 memcache.go:265] last\n"
+    )
     assert kubernetes.job_status("it") == "running"
-    assert capsys.readouterr().err.endswith("; asking again\n")
+    assert capsys.readouterr().err.startswith("kubectl get: E1128 04:56:30.62 1 memcache.go:265] last; asking again")
+
+
+def test_an_outage_that_an_earlier_call_reported_is_reported_again(kubectl):
+    """The process that cancels jobs at the end starts with snakemake."""
+    kubernetes.UNANSWERED.parent.mkdir(parents=True)
+    kubernetes.UNANSWERED.touch()
+    cancel = subprocess.Popen([sys.executable, SCRIPTS / "kubernetes_cancel.py"], stdout=subprocess.PIPE, text=True)
+    assert cancel.stdout.readline().startswith(os.getcwd())
+    assert not kubernetes.UNANSWERED.exists()
+    cancel.terminate()
+    assert cancel.communicate(timeout=30) == ("", None)
 
 
 @pytest.mark.parametrize("rule", ["encode_shard", "Ein_sehr_langer_Name_einer_Regel_der_kein_Ende_nimmt", "_x"])

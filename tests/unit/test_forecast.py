@@ -1,4 +1,4 @@
-"""The time left of a graph: the schedule of its jobs, what each is expected to take, and that no error ends a run."""
+"""The time left of a graph: what each of its jobs is expected to take, and that no error ends a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from snakemake_logger_plugin_bertline import LogHandler
 from snakemake_logger_plugin_bertline.display import Display
 from snakemake_logger_plugin_bertline.dry_run import DryRun
 from snakemake_logger_plugin_bertline.forecast import Forecast, Job
-from snakemake_logger_plugin_bertline.schedule import GraphJob, RemainingJobs, seconds_left
+from snakemake_logger_plugin_bertline.schedule import GraphJob, RemainingJobs
 
 MODEL = {"hidden_size": 32, "num_hidden_layers": 3}
 SETTINGS = {
@@ -33,31 +33,6 @@ SETTINGS = {
     "batch_size_warmup": None,
     "steps": 100,
 }
-
-
-# --- the schedule
-
-
-def jobs_left(*jobs: tuple[int, int, tuple[int, ...]]) -> list[GraphJob]:
-    """Jobs by number, cores, and the numbers of those they need."""
-    return [GraphJob(number, "rule", cores=cores, needs=needs) for number, cores, needs in jobs]
-
-
-def test_jobs_that_wait_for_each_other_take_their_sum_and_others_share_the_cores() -> None:
-    chain = jobs_left((1, 1, ()), (2, 1, (1,)), (3, 1, (2,)))
-    assert seconds_left(chain, 8, {1: 10, 2: 20, 3: 30}, ()) == 60
-    side_by_side = jobs_left(*((number, 1, ()) for number in range(6)))
-    assert seconds_left(side_by_side, 2, dict.fromkeys(range(6), 10), ()) == 30
-
-
-def test_a_training_on_all_cores_runs_alone() -> None:
-    jobs = jobs_left((1, 2, ()), (2, 1, ()), (3, 1, ()))
-    assert seconds_left(jobs, 2, {1: 100, 2: 10, 3: 10}, (2,)) == 110
-
-
-def test_of_running_jobs_only_the_rest_counts_and_unknown_ones_take_no_time() -> None:
-    jobs = jobs_left((1, 1, ()), (2, 1, (1,)), (3, 1, (2,)))
-    assert seconds_left(jobs, 1, {1: 4, 3: 5}, (1,)) == 9
 
 
 # --- what is known of a run
@@ -124,6 +99,28 @@ def test_a_run_that_is_slower_than_the_records_is_expected_to_stay_so() -> None:
     forecast.update()
     assert forecast.left is not None
     assert forecast.left.seconds == pytest.approx(100 * (240 + 60) / (30 + 60), abs=1)
+
+
+def test_trainings_that_wait_for_a_gpu_run_as_few_at_a_time_as_those_that_do_not(tmp_path: Path) -> None:
+    """On one machine, Snakemake starts one for each core."""
+    others = "10:00:00 other trainings are on every GPU; waiting for number 0\n"
+    running = [Job(number, "finetune_task", {}, "a", str(tmp_path / f"{number}.log")) for number in range(16)]
+    for job in running:
+        job.started -= 100
+        Path(str(job.log)).write_text(others if job.number else "10:00:00 cola: 8,551 training inputs\n")
+    rest = RemainingJobs([GraphJob(number, "finetune_task") for number in range(45)], 16)
+    forecast = forecast_of(rest, {"finetune_task": 300}, *running)
+    forecast.update()
+    assert forecast.left is not None
+    assert forecast.left.seconds == pytest.approx(45 * 300 - 100, abs=2)
+    # The first one has ended, the second one has its GPU, another one starts.
+    forecast.end(running[0], failed=False)
+    Path(str(running[1].log)).write_text(others + "10:05:00 cola: 8,551 training inputs\n")
+    running = [*running[1:], Job(16, "finetune_task", {}, "a", str(tmp_path / "16.log"))]
+    forecast.running = lambda: running
+    forecast.remaining_jobs = lambda: RemainingJobs(rest.jobs[1:], 16)
+    forecast.update()
+    assert forecast.left.seconds == pytest.approx(44 * 100, abs=2)
 
 
 # --- what is expected of a job
@@ -277,7 +274,7 @@ def test_a_damaged_record_predicts_nothing(plan: Plan) -> None:
 
 def display_of(rest: RemainingJobs, seconds: float) -> Display:
     display = Display()
-    display.console = display.live.console = Console(file=io.StringIO(), width=120)
+    display.console = display.live.console = Console(file=io.StringIO(), width=120, height=40)
     display.describe_jobs(
         lambda rule, wildcards: rule,
         lambda rule, wildcards: None,
@@ -312,7 +309,7 @@ def test_a_dry_run_says_how_long_its_jobs_take() -> None:
         lambda: RemainingJobs([GraphJob(1, "read"), GraphJob(2, "train", needs=(1,))], 2),
     )
     for number, rule in ((1, "read"), (2, "train")):
-        fields = {"rule_name": rule, "wildcards": {}, "output": ["x"], "reason": "", "is_checkpoint": False}
+        fields = {"rule_name": rule, "wildcards": {}, "log": [], "output": ["x"], "reason": "", "is_checkpoint": False}
         dry_run.show(event(LogEvent.JOB_INFO, jobid=number, **fields))
     dry_run.stop()
     assert "2 jobs would run, in about 0:10:00." in dry_run.console.file.getvalue()  # type: ignore[attr-defined]
@@ -337,9 +334,34 @@ def test_an_error_of_the_display_is_one_line_and_ends_no_run(
     assert isinstance(handler.display, Display)
     handler.display.name_of = broken
     for number in (1, 2):
-        handler.emit(event(LogEvent.JOB_INFO, jobid=number, rule_name="read", wildcards={}))
+        handler.emit(event(LogEvent.JOB_INFO, jobid=number, rule_name="read", wildcards={}, log=[]))
     handler.close()
     assert capsys.readouterr().err.count("the display has failed") == 1
+
+
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_where_no_graph_is_run_snakemakes_messages_are_shown(
+    is_dry: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As for --unlock, and --delete-all-output with and without --dry-run."""
+    monkeypatch.delenv("VERBOSE", raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    said = [message("Building DAG of jobs..."), message("Would delete a.txt"), message("the disk is slow", 30)]
+    handler = LogHandler(SimpleNamespace(dryrun=is_dry), None)  # type: ignore[arg-type]
+    for record in said:
+        handler.emit(record)
+    handler.close()
+    shown = "".join(capsys.readouterr())
+    assert [shown.count(record.getMessage()) for record in said] == [1, 1, 1]
+    handler = LogHandler(SimpleNamespace(dryrun=is_dry), None)  # type: ignore[arg-type]
+    for record in (message("Assuming a file system."), event(LogEvent.WORKFLOW_STARTED), message("Using shell: bash")):
+        handler.emit(record)
+    handler.close()
+    assert capsys.readouterr() == ("", "")
+
+
+def message(text: str, level: int = logging.INFO) -> logging.LogRecord:
+    return logging.LogRecord("snakemake", level, "", 0, text, None, None)
 
 
 def test_an_error_of_the_forecast_or_of_drawing_is_no_time_left() -> None:

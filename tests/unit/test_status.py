@@ -16,6 +16,7 @@ from bertline.console import BertlineError
 from bertline.planning.estimate import SECONDS_OF_DUMP_MEGABYTE, estimates, record_speed
 from bertline.planning.expected import ExpectedTimes, finetuning_estimates
 from bertline.planning.inputs import made
+from bertline.planning.job_names import job_progress
 from bertline.planning.plan import Plan
 from bertline.planning.progress import overview, phase_statuses, steps_per_second
 from bertline.planning.pruning import not_asked_for, prunable
@@ -26,6 +27,7 @@ from bertline.results.journal import JournalPoint
 from bertline.results.paths import FINETUNING_OUTPUTS, PHASE_OUTPUTS, RECIPE, TRACKED_PRETRAINING
 from bertline.results.records import read_record
 from bertline.settings.site import Gpu, Nodes, Site, Size
+from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.publishing import publish_phase
 
 KEY = "0" * 16
@@ -37,7 +39,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """One run with one phase of 100 steps; its folder is where the test works."""
     monkeypatch.chdir(tmp_path)
     plan = Plan({}, {}, Path("models"))
-    plan.phases[KEY] = {"settings": {"steps": 100}}
+    plan.phases[KEY] = {"settings": {"steps": 100, "global_batch_size": 8, "batch_size_warmup": None}}
     run = {"name": "first", "fingerprint": "f", "dataset": None, "phases": {"phase1": KEY}}
     plan.runs["first"] = {**run, "finetunings": {}, "kept": {}, "skipped": {}}
     return plan
@@ -69,11 +71,37 @@ def test_a_training_at_work(plan: Plan) -> None:
     assert (status.state, status.step, status.saved_step) == ("trains", 40, 30)
     assert status.owner == "process 7 on gpu1, job 12"
     assert status.steps_per_second == pytest.approx(4)
-    assert status.time_left() == timedelta(seconds=15)
+    assert status.time_left == timedelta(seconds=15)
     # A lock without a heartbeat is that of a dead trainer.
     os.utime(lock, (time.time() - 1000, time.time() - 1000))
     (status,) = phase_statuses(plan)
-    assert (status.state, status.owner, status.time_left()) == ("stopped", "", None)
+    assert (status.state, status.owner, status.time_left) == ("stopped", "", None)
+
+
+def test_the_time_left_of_a_batch_size_warmup_grows_with_its_steps(plan: Plan) -> None:
+    """From 2 samples in a step to 8, at 4 samples a second."""
+    plan.phases[KEY]["settings"]["batch_size_warmup"] = {"from": 2, "steps": 20}
+    position = batch_size_warmup_of(plan.phases[KEY]["settings"]).position_at
+    metrics = [
+        (step, {"train/samples": position(step), "train/overall_samples_per_second": 4}) for step in range(1, 11)
+    ]
+    points = [{"step": step, "timestamp": 250 * position(step), "metrics": of_step} for step, of_step in metrics]
+    write(PHASE / "checkpoints/journal.jsonl", "".join(json.dumps(point) + "\n" for point in points))
+    write(PHASE / "checkpoints/lock.json", json.dumps({"pid": 7, "host": "gpu1", "process_started": 0}))
+    left = (position(100) - position(10)) / 4
+    assert phase_statuses(plan)[0].time_left == timedelta(seconds=round(left))
+    assert job_progress(plan, "pretrain_phase", {"phase": KEY})[1] == pytest.approx(left)
+
+
+def test_a_checkpoint_of_a_file_server_whose_clock_is_ahead_was_saved_now(plan: Plan) -> None:
+    assert phase_statuses(plan)[0].saved_ago is None
+    marker = write(PHASE / "checkpoints/durable.json", '{"step": 30}')
+    ages = []
+    for ahead in (30, -60):
+        os.utime(marker, (time.time() + ahead, time.time() + ahead))
+        ages.append(phase_statuses(plan)[0].saved_ago)
+    assert ages[0] == timedelta(0)
+    assert timedelta(seconds=60) <= ages[1] < timedelta(seconds=90)
 
 
 def test_before_and_after_training(plan: Plan) -> None:
@@ -309,6 +337,35 @@ def states_of_data(plan: Plan) -> dict[str, str]:
     return {name: state for name, state in states.items() if name.startswith(("dataset", "corpora"))}
 
 
+def test_a_phase_whose_weights_were_deleted_after_all_that_needs_them_is_not_needed(trained: Plan) -> None:
+    """Its checkpoints are still there."""
+    write(PHASE / "checkpoints/durable.json", '{"step": 100}')
+    (PHASE / "model.safetensors").unlink()
+
+    def states() -> list[str]:
+        phase1 = dict(target_states(trained, None))["results/runs/first/phase1"]
+        return [overview(trained)[-1][3], phase_statuses(trained)[0].state, phase1]
+
+    assert states() == ["not needed"] * 3
+    (marker,) = of_runs(TRACKED_PRETRAINING, trained.runs)
+    Path(marker).unlink()
+    assert states() == ["continues from step 100 of 100", "stopped", "started: step 100 of 100 is saved"]
+    # Whoever trains it knows better.
+    write(Path(marker))
+    write(PHASE / "checkpoints/lock.json", json.dumps({"pid": 7, "host": "gpu1", "process_started": 0}))
+    assert states() == ["not needed", "trains", "trains: step 100 of 100 is saved"]
+
+
+def test_a_dataset_is_finished_with_all_its_samples(trained: Plan) -> None:
+    for file in ("dataset.json", *(f"seq128/{shard}.h5" for shard in trained.datasets["d"]["shards"])):
+        write(Path("results/datasets/d", file))
+    assert state_of_dataset(trained) == states_of_data(trained)["dataset"] == "finished"
+    for shard in ("00000", "held_out"):
+        Path(f"results/datasets/d/seq128/{shard}.h5").unlink()
+    assert state_of_dataset(trained) == "1 of 3 files encoded, the others are not needed"
+    assert states_of_data(trained)["dataset"] == "2 of 4 finished, the others are not needed"
+
+
 DATA = ("dataset", "dataset/shards", "dataset/seq128", "corpora/shelf")
 
 
@@ -378,7 +435,7 @@ def test_samples_that_were_deleted_are_work_if_the_next_phase_needs_them(trained
     for file in ("dataset.json", "plan.jsonl", "tokenizer.json", "seq512/00000.h5", "seq128/00001.h5"):
         write(Path("results/datasets/d", file))
     assert jobs_left(trained) == {}
-    assert state_of_dataset(trained) == "finished"
+    assert state_of_dataset(trained) == "2 of 6 files encoded, the others are not needed"
     trained.phases["1" * 16] = {**trained.phases[KEY], "phase": "phase2", "model": {**MODEL, "vocab_size": 1000}}
     assert jobs_left(trained)["dataset books, its shards"] == 2 + 2  # of 00000 and the held-out text
     assert state_of_dataset(trained) == "2 of 6 files encoded"

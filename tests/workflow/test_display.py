@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from snakemake_runs import SMALL_CONFIG, copy_workflow
+from snakemake_runs import ROOT, SMALL_CONFIG, copy_workflow
 
 pytestmark = pytest.mark.slow
 STEPS = 600  # so many that Ctrl-C comes before the end, also on a busy machine
@@ -62,6 +62,14 @@ def on_terminal(
     if status is not None:
         assert process.returncode == status
     return ESCAPES.sub("", shown.decode("utf-8", "replace")).replace("\r", "\n")
+
+
+def tiny_graph(folder: Path, rules: str) -> Path:
+    """A workflow of a few lines, with the profile."""
+    (folder / "Snakefile").write_text(rules)
+    (folder / "small.yaml").write_text("{}\n")
+    shutil.copytree(ROOT / "profiles/local", folder / "profiles/local")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +128,58 @@ def test_a_dry_run_into_a_pipe_is_the_same_list(graph: Path) -> None:
     failed = subprocess.run([*command, "nowhere"], cwd=graph, env=given, capture_output=True, text=True, check=False)
     assert failed.returncode == 1
     assert "nowhere: there is no target of this name" in failed.stdout + failed.stderr
+
+
+def test_commands_that_run_no_graph_show_what_snakemake_says(tmp_path: Path) -> None:
+    folder = tiny_graph(tmp_path, 'rule all:\n    output: "a.txt"\n    shell: "touch {output}"\n')
+    assert "Unlocked working directory." in on_terminal(folder, "--unlock", status=0)
+    assert "Nothing" not in on_terminal(folder, status=0)
+    assert "Would delete a.txt" in on_terminal(folder, "--delete-all-output", "--dry-run", status=0)
+    assert "Deleting a.txt" in on_terminal(folder, "--delete-all-output", status=0)
+
+
+def test_a_job_without_its_outputs_has_failed(tmp_path: Path) -> None:
+    folder = tiny_graph(
+        tmp_path,
+        """
+rule all:
+    input: "late.txt"
+rule early:
+    output: "early.txt"
+    shell: "true"
+rule late:
+    output: "late.txt"
+    shell: "sleep 5; touch {output}"
+""",
+    )
+    shown = on_terminal(folder, "--latency-wait=1", "--cores=2", "early.txt", "late.txt", status=1)
+    assert re.search(r"\d\d:\d\d:\d\d  early  failed after \d s", shown)
+    drawings = re.split(r"━.*", shown)
+    assert any("early" in drawing for drawing in drawings)
+    assert "early" not in [drawing for drawing in drawings if re.search(r"^late +\d s$", drawing, re.MULTILINE)][-1]
+
+
+def test_groups_of_a_cluster_are_groups_of_the_schedule(tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text("""
+from snakemake_logger_plugin_bertline.schedule import remaining_jobs
+rule all:
+    input: expand("{n}.txt", n=range(4))
+rule make:
+    output: "{n}.txt"
+    group: "made"
+    shell: "touch {output}"
+onstart:
+    rest = remaining_jobs(workflow)
+    groups = [job.group for job in rest.jobs if job.rule == "make"]
+    print("groups of", sorted(map(groups.count, set(groups))), "on", rest.slots)
+    print("ungrouped", [job.rule for job in rest.jobs if job.group is None])
+    sys.exit()
+""")
+    command = [sys.executable, "-m", "snakemake", "--executor=cluster-generic", "--cluster-generic-submit-cmd=sh"]
+    options = ["--jobs=3", "--group-components", "made=3"]
+    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "groups of [1, 3] on 3\n" in done.stdout
+    assert "ungrouped ['all']\n" in done.stdout
 
 
 def test_what_has_run_before_has_a_time_left_from_the_start(graph: Path) -> None:

@@ -4,9 +4,7 @@ example:
   python workflow/scripts/status.py --configfile config/demo.yaml
 """
 
-import time
 from collections.abc import Sequence
-from datetime import timedelta
 
 from tabulate import tabulate
 
@@ -41,12 +39,18 @@ def print_status(configfile: Sequence[str], *, settings: Settings = ()) -> None:
 
 def phase_row(status: PhaseStatus, folder: str) -> list[str]:
     speed = f"{status.steps_per_second:.3g}" if status.state == "trains" and status.steps_per_second else ""
-    saved = ""
-    if status.saved is not None:
-        saved = f"step {status.saved_step}, {timedelta(seconds=round(time.time() - status.saved))} ago"
-    left = status.time_left()
+    saved = "" if status.saved_ago is None else f"step {status.saved_step}, {status.saved_ago} ago"
     step = f"{status.step} of {status.steps}"
-    return [status.run, status.phase, status.state, step, speed, str(left or ""), saved, status.owner or folder]
+    return [
+        status.run,
+        status.phase,
+        status.state,
+        step,
+        speed,
+        str(status.time_left or ""),
+        saved,
+        status.owner or folder,
+    ]
 
 
 if __name__ == "__main__":

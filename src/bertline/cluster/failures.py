@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from bertline.files import CHECKOUT
 from bertline.results import paths
@@ -17,32 +18,124 @@ FAILED = re.compile(
     r"^Error in rule (\S+):\n(?:[ \t].*\n)*?[ \t]+jobid: (\d+)\n(?:[ \t].*\n)*?[ \t]+log: (.+?) \(check log file",
     re.MULTILINE,
 )
+# About a failed group: its name, Slurm's log, and all its jobs, because Snakemake does not know which of them failed.
+FAILED_GROUP = re.compile(
+    r"^    message: Error in group (\S+)\n(?:    log: (.+) \(check log file.*\n)?    jobs:\n((?:        .*\n)+)",
+    re.MULTILINE,
+)
+MEMBER = re.compile(r"^ +rule (\S+):\n +jobid: (\d+)\n(?: +output: .*\n)? +log: (.+?) \(check log file", re.MULTILINE)
+# About a job whose command succeeded, but did not make all of its files; each of these has a line.
+WITHOUT_OUTPUT = re.compile(
+    r"^MissingOutputException in rule (\S+) in file .*\nJob (\d+) +completed .*\n((?:.+ \(missing .*\n)+)", re.MULTILINE
+)
+# About a command that was killed, with the path of its log; and Slurm's word for that.
+KILLED = re.compile(r"^Command '(.*)' (?:returned non-zero exit status 137|died with <Signals\.SIGKILL)", re.MULTILINE)
+KILLED_BY_SLURM = "OUT_OF_MEMORY"
+MEMORY_RAN_OUT = (
+    "was killed; the kernel does that when memory runs out: then run fewer jobs at a time (--cores), or on a cluster "
+    "raise mem_mb (--set-resources {rule}:mem_mb=8000)"
+)
 # Snakemake's line about Ctrl-C.
 INTERRUPTED = "Terminating processes on user request"
+
+
+class Group(NamedTuple):
+    """A failed group: its name, the logs of its jobs, and those to look at: Slurm's, or else the same."""
+
+    name: str
+    members: frozenset[str]
+    logs: str
+
+
+class Failure(NamedTuple):
+    """A job that failed, or one of a group that did: where Snakemake says so, and what the job's log does not say."""
+
+    position: int
+    rule: str
+    number: str
+    log: str
+    explanation: str
+    group: Group | None = None
 
 
 def read_reasons(snakemake_logs: list[Path]) -> list[str]:
     """Return a line for each job that failed and did not succeed later: rule, last line of its log, path of the log.
 
-    Of those that Ctrl-C ended, only jobs with an error and those that saved have a line.
+    Of a group, only jobs whose log has an error have a line; if there is none, the group has one. Of the jobs that
+    Ctrl-C ended, only those with an error and those that saved have a line. If there is no line at all, and was no
+    Ctrl-C, one names Snakemake's log.
     """
-    snakemake_log = "".join(map(_read, snakemake_logs))
-    interrupted = snakemake_log.find(INTERRUPTED)
-    found, done_later = {}, set()
-    for failed in FAILED.finditer(snakemake_log):
-        rule, number, logs = failed.groups()
-        first = logs.split(", ")[0]  # the rule's own; Slurm's comes after it
+    said = "".join(map(_read, snakemake_logs))
+    interrupted = said.find(INTERRUPTED)
+    found: dict[str, str] = {}
+    groups: dict[frozenset[str], Group] = {}
+    done_later = set()
+    for failure in _failures(said):
+        rule, log = failure.rule, failure.log
         # Inside a Slurm job every job has number 0, and its failure is printed a second time.
-        if number != "0" and f"\nFinished jobid: {number} " in snakemake_log[failed.end() :]:
-            done_later.add(first)
-        words = last_words(Path(first))
-        if 0 <= interrupted < failed.start():
+        if failure.number != "0" and f"\nFinished jobid: {failure.number} " in said[failure.position :]:
+            done_later.add(log)
+        words = last_words(Path(log))
+        if 0 <= interrupted < failure.position:
             if saved := SAVED_STEP.search(words):
                 words = f"stopped: {saved[1]}; the same command continues"
             elif not words.startswith("error: "):
                 continue
-        found[first] = f"{rule}: {words} ({first})"
-    return [reason for log, reason in found.items() if log not in done_later]
+        elif not _has_error(Path(log)):
+            words = failure.explanation or words
+            if failure.group and not failure.explanation:
+                groups[failure.group.members] = failure.group
+                continue
+        found[log] = f"{rule}: {words} ({log})"
+    reasons = [reason for log, reason in found.items() if log not in done_later]
+    for members, group in groups.items():
+        if members.isdisjoint(found) and not members <= done_later:
+            reasons.append(f"group {group.name}: no log of its jobs has an error ({group.logs})")
+    if not reasons and interrupted < 0:
+        return [f"no log of a job says why this run failed; Snakemake's own: {', '.join(map(str, snakemake_logs))}"]
+    return reasons
+
+
+def _failures(said: str) -> list[Failure]:
+    """Return the failures of which Snakemake's log tells, in its order."""
+    explanations, found = {}, []
+    for match in WITHOUT_OUTPUT.finditer(said):
+        rule, number, lines = match.groups()
+        log = _log_of(rule, number, said[: match.start()])
+        files = ", ".join(line.partition(" (missing ")[0] for line in lines.splitlines())
+        explanations[log] = f"ended without an error, but did not make {files} within --latency-wait"
+        found.append(Failure(match.start(), rule, number, log, explanations[log]))
+    killed = KILLED.findall(said)
+
+    def explain(rule: str, log: str, told: str) -> str:
+        if KILLED_BY_SLURM in told or any(f" {log} " in f"{command} " for command in killed):
+            return MEMORY_RAN_OUT.format(rule=rule)
+        return explanations.get(log, "")
+
+    for match in FAILED.finditer(said):
+        rule, number, logs = match.groups()
+        log = logs.split(", ")[0]  # the rule's own; Slurm's comes after it
+        found.append(Failure(match.start(), rule, number, log, explain(rule, log, match[0])))
+    for match in FAILED_GROUP.finditer(said):
+        name, slurm_log, jobs = match.groups()
+        members = [(rule, number, logs.split(", ")[0]) for rule, number, logs in MEMBER.findall(jobs)]
+        logs = sorted(log for _, _, log in members)
+        group = Group(name, frozenset(logs), slurm_log or ", ".join(logs))
+        found += [Failure(match.start(), *member, explain(member[0], member[2], ""), group) for member in members]
+    return sorted(found, key=lambda failure: failure.position)
+
+
+def _log_of(rule: str, number: str, said: str) -> str:
+    """Return the log of the job that Snakemake last started with this number; "no log" if it has none."""
+    started = re.compile(
+        rf"^ *(?:local)?(?:rule|checkpoint) {re.escape(rule)}:\n(?: .*\n)*? +log: (.+)\n +jobid: {number}\n",
+        re.MULTILINE,
+    )
+    return next((logs.split(", ")[0] for logs in reversed(started.findall(said))), "no log")
+
+
+def _has_error(log: Path) -> bool:
+    return last_words(log).startswith("error: ") or "Traceback (most recent call last)" in _read(log)
 
 
 def last_words(log: Path) -> str:

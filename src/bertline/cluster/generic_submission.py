@@ -23,7 +23,11 @@ NO_ANSWER = re.compile(
     r"cannot connect to server(?!.*errno=1500[78])|commlib error|unable to (contact|send message to) qmaster"
     r"|LSF is down|LIM is down|batch daemon (is )?not responding|communication time ?out"
     r"|connection (to the server .* was )?(refused|reset|timed out)|no route to host|client connection lost"
-    r"|TLS handshake timeout|i/o timeout|unexpected EOF|context deadline exceeded|Client\.Timeout exceeded"
+    r"|TLS handshake timeout|i/o timeout|context deadline exceeded|Client\.Timeout exceeded"
+    r"|no such host|server misbehaving|temporary failure in name resolution|network is unreachable"
+    # A load balancer closes the connection, or answers itself.
+    r"|\bEOF\b|GOAWAY|bad gateway|service ?unavailable|an error on the server"
+    r"|unable to return a response in the time|received too many requests"
     r"|etcdserver: (request timed out|leader changed|no leader)|the server is currently unable to handle the request",
     re.IGNORECASE,
 )
@@ -64,6 +68,21 @@ def record_job(number: str, cancel: Callable[[list[str]], object]) -> None:
     The file of jobs is renamed before it is read (`take_jobs`), so one of the two finds the job, without a lock, which
     not every file system has.
 
+    Raises BertlineError if snakemake has ended.
+    """
+    record(number)
+    cancel_if_ended(number, cancel)
+
+
+def record(number: str) -> None:
+    """Record a job for the end of snakemake: before it is made, if its number is known then."""
+    with suppress(FileNotFoundError), open(os.environ[SUBMITTED], "a", opener=_open_existing) as file:
+        file.write(f"{number}\n")
+
+
+def cancel_if_ended(number: str, cancel: Callable[[list[str]], object]) -> None:
+    """Cancel a job if snakemake has ended.
+
     Args:
         number: of the job.
         cancel: cancels jobs with such numbers; raises BertlineError if that fails.
@@ -71,9 +90,6 @@ def record_job(number: str, cancel: Callable[[list[str]], object]) -> None:
     Raises:
         BertlineError: if snakemake has ended.
     """
-    submitted = Path(os.environ[SUBMITTED])
-    with suppress(FileNotFoundError), open(submitted, "a", opener=_open_existing) as file:
-        file.write(f"{number}\n")
     if _has_ended():
         try:
             cancel([number])

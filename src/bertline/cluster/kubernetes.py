@@ -27,13 +27,17 @@ from bertline.files import write_text
 
 LOGS = Path("logs", "kubernetes")
 ENDED = LOGS / "ended"
+# An empty file while an outage that was reported lasts.
+UNANSWERED = LOGS / "unanswered"
 # The name in the manifests. It is replaced wherever a name, an address or a label contains it.
 NAME = "bertline-training"
 GPU = "nvidia.com/gpu"
 # A Pod is a host named after its Job and its number, and a host's name has at most 63 characters.
 MAX_NAME = 52
 QUEUE = "kueue.x-k8s.io/queue-name"
+OF_JOB = "batch.kubernetes.io/job-name"  # a label of Pods
 WITHOUT_CONFIGURATION = "localhost:8080"  # what kubectl then asks
+LOG_LINE = re.compile(r"[EWI]\d{4} ")  # kubectl logs each of its attempts before it prints the error
 SCRIPT = """#!/bin/sh
 # All processes get the signal to stop; this shell waits for them.
 trap : TERM
@@ -72,13 +76,16 @@ def submit_job(jobscript: Path, *, manifests: Path) -> str:
     shared, job, of_job = fill(list(rendered), name, request, ["--script", str(script), "--folder", str(folder)], about)
     if priority := properties["resources"].get("qos"):
         job["spec"]["template"]["spec"]["priorityClassName"] = priority
+    generic_submission.record(name)
     try:
         generic_submission.wait_for_answer(lambda repeated: _send(shared, job, of_job, repeated=repeated))
     except BertlineError:
+        # It may exist without what belongs to it, and must not run besides the one that Snakemake submits next.
         with suppress(BertlineError):
-            delete([name])  # which may exist without what belongs to it
+            generic_submission.wait_for_answer(lambda repeated: delete([name]))
+        generic_submission.cancel_if_ended(name, delete)
         raise
-    generic_submission.record_job(name, delete)
+    generic_submission.cancel_if_ended(name, delete)
     return name
 
 
@@ -161,8 +168,11 @@ def job_status(name: str) -> str:
     try:
         output = _kubectl("get", "job", name, "--ignore-not-found", "--output=json").strip()
     except BertlineError as error:  # Kubernetes does not answer
-        print(f"{error}; asking again", file=sys.stderr)
+        LOGS.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError), UNANSWERED.open("x"):
+            print(f"{error}; asking again, jobs count as running until then", file=sys.stderr)
         return "running"
+    UNANSWERED.unlink(missing_ok=True)
     conditions = json.loads(output).get("status", {}).get("conditions", []) if output else None
     if conditions is None:
         print(f"job {name} was deleted", file=sys.stderr)
@@ -170,7 +180,7 @@ def job_status(name: str) -> str:
     elif _holds(conditions, "Complete"):
         status = "success"
     elif failure := _holds(conditions, "Failed"):
-        reason = f"{failure.get('reason')}: {failure.get('message')}"
+        reason = _out_of_memory(name) or f"{failure.get('reason')}: {failure.get('message')}"
         print(f"job {name} failed ({reason}); its output: kubectl logs job/{name}", file=sys.stderr)
         status = "failed"
     else:
@@ -180,8 +190,29 @@ def job_status(name: str) -> str:
     return status
 
 
+def _out_of_memory(name: str) -> str | None:
+    """Return what to do if a container of a Job was ended for its use of memory; None if none was.
+
+    The kernel ends all processes of the container together, so none of them can tell.
+    """
+    try:
+        pods = json.loads(_kubectl("get", "pods", f"--selector={OF_JOB}={name}", "--output=json"))["items"]
+    except BertlineError:
+        return None
+    for pod in pods:
+        ended = [one["state"].get("terminated", {}) for one in pod["status"].get("containerStatuses", [])]
+        if "OOMKilled" in [one.get("reason") for one in ended]:
+            (node,) = (one for one in pod["spec"]["containers"] if one["name"] == "node")
+            return (
+                f"OOMKilled: Pod {pod['metadata']['name']} needs more than {node['resources']['limits']['memory']} of "
+                "memory; raise `memory_mb` in site.yaml, or of a rule that has none there --set-resources RULE:mem_mb=N"
+            )
+    return None
+
+
 def cancel_jobs_at_the_end() -> None:
     """Wait for the end of the parent, snakemake, and delete its unfinished Jobs, as after Ctrl-C."""
+    UNANSWERED.unlink(missing_ok=True)  # of an earlier call
     delete(jobs.unfinished_at_the_end(LOGS, ENDED))
 
 
@@ -215,7 +246,9 @@ def _kubectl(*arguments: str, given: dict[str, Any] | None = None) -> str:
             "answer; set KUBECONFIG so that `kubectl get jobs` works"
         )
     if done.returncode:
-        no_answer = generic_submission.NO_ANSWER.search(done.stderr)
+        lines = done.stderr.strip().splitlines()
+        message = " ".join(" ".join([line for line in lines if not LOG_LINE.match(line)] or lines[-1:]).split())
+        no_answer = generic_submission.NO_ANSWER.search(message)
         error = generic_submission.NoAnswer if no_answer else BertlineError
-        raise error(f"kubectl {arguments[0]}: {' '.join(done.stderr.split())}")
+        raise error(f"kubectl {arguments[0]}: {message}")
     return done.stdout

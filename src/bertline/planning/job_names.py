@@ -8,7 +8,7 @@ from typing import Any
 
 from bertline.console import BertlineError
 from bertline.planning.plan import Plan
-from bertline.planning.progress import steps_per_second
+from bertline.planning.progress import seconds_left
 from bertline.results import paths
 from bertline.results.journal import RECENT_POINTS, describe_metrics, read_last_points
 
@@ -29,9 +29,9 @@ def job_progress(plan: Plan, rule: str, wildcards: Mapping[str, str]) -> tuple[s
     Jobs that do not train, or have no point yet, have no progress.
     """
     if rule == "pretrain_phase":
-        folder, steps = paths.PHASE.format(**wildcards), plan.phases[wildcards["phase"]]["settings"]["steps"]
+        folder, settings = paths.PHASE.format(**wildcards), plan.phases[wildcards["phase"]]["settings"]
     elif rule == "finetune_task":
-        folder, steps = paths.FINETUNING.format(**wildcards), None
+        folder, settings = paths.FINETUNING.format(**wildcards), None
     else:
         return None
     try:
@@ -40,10 +40,9 @@ def job_progress(plan: Plan, rule: str, wildcards: Mapping[str, str]) -> tuple[s
         points = []
     if not points:
         return None
-    last, speed = points[-1], steps_per_second(points)
-    number = f"step {last.step:,}" + (f" of {steps:,}" if steps else "")
-    left = max(0, steps - last.step) / speed if steps and speed else None
-    return f"{number}, {describe_metrics(last.metrics)}", left
+    number = f"step {points[-1].step:,}" + (f" of {settings['steps']:,}" if settings else "")
+    left = seconds_left(points, settings) if settings else None
+    return f"{number}, {describe_metrics(points[-1].metrics)}", left
 
 
 def _readable(plan: Plan, wildcard: str, value: str) -> str:

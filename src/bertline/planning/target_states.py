@@ -76,11 +76,12 @@ def _state(plan: Plan, path: str, name: Name, left: set[str]) -> str:
         if paths.is_finished(folder, outputs):
             return "finished"
         step, is_training = paths.durable_step(folder), bool(owner_of(folder / paths.LOCK))
+        is_needed = folder.name in plan.finetunings or str(folder) in left
         of = f" of {plan.phases[folder.name]['settings']['steps']}" if folder.name in plan.phases else ""
         saved = f"step {step}{of} is saved" if step else "no step is saved"
-        if step or is_training:
+        if is_training or (step and is_needed):
             return f"{'trains' if is_training else 'started'}: {saved}"
-        return "planned" if folder.name in plan.finetunings or str(folder) in left else NOT_NEEDED
+        return "planned" if is_needed else NOT_NEEDED
     if Path(path).name == "model" and Path(path).is_symlink() and not Path(path).exists():
         return "planned"  # it was deleted
     if len(files) == 1:
