@@ -147,8 +147,9 @@ def test_the_data_jobs_went_through_the_queue(encoded: Cluster) -> None:
     jobs = encoded.jobs()
     assert {job["status"] for job in jobs} == {0}
     assert len(list(encoded.folder.glob("logs/pbs/*.log"))) == len(jobs)
-    # Both shards in one job.
-    assert len(list(encoded.folder.glob("logs/pbs/samples-*.log"))) == 1
+    # Both shards in one job, one after the other: it has the memory of one.
+    (log,) = encoded.folder.glob("logs/pbs/samples-*.log")
+    assert re.findall(r"^Execute (\d+) jobs", log.read_text(), re.MULTILINE) == ["1", "1"]
     assert len(list(encoded.folder.glob("results/datasets/*/seq128/*.h5"))) == 2
 
 

@@ -154,6 +154,13 @@ def slurm_job(size_of):
     }
 
 
+# Of a group's jobs one runs at a time. Here and not in a profile, whose resources do not reach the snakemake within a job,
+# which has all cores of its node.
+resource_scopes:
+    one_after_the_other="local",
+
+
+workflow.register_resource("one_after_the_other", 1)
 CPU_JOB = GROUPED_JOB = PREDICTION_JOB = FINETUNING_JOB = {}
 if SITE:
     ALL_JOBS = {
@@ -162,7 +169,7 @@ if SITE:
         **{f"grid_engine_{key}": name for key, name in SITE.grid_engine.items()},
     }
     CPU_JOB = {**ALL_JOBS, "slurm_partition": SITE.partitions["cpu"]}
-    # A few such jobs form one Slurm job of the size of one of them: see the profile.
+    # A few such jobs form one job of the size of one of them: see the profile.
     GROUPED_JOB = {**CPU_JOB, "one_after_the_other": 1}
     GPU_JOB = {
         **ALL_JOBS,
