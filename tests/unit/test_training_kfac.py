@@ -214,6 +214,26 @@ def test_a_skipped_batch_leaves_no_trace(card):
     learner.accumulator.close()
 
 
+def test_gradients_are_clipped_after_the_preconditioning_and_not_before(card, monkeypatch):
+    learner, norms = learner_of(recipe(kfac=KFAC, max_gradient_norm=1e-4), card), []
+    precondition = learner.kfac.precondition
+
+    def norm():
+        return torch.nn.utils.get_total_norm([weight.grad for weight in learner.model.parameters()]).item()
+
+    def watched(*arguments, **options):
+        norms.append(norm())
+        precondition(*arguments, **options)
+        norms.append(norm())
+
+    monkeypatch.setattr(learner.kfac, "precondition", watched)
+    result = train_step(learner, 1, 0)
+    learner.accumulator.close()
+    assert norms[0] == pytest.approx(result.norm)
+    assert min(norms) > 2e-4
+    assert norm() == pytest.approx(1e-4, rel=1e-3)
+
+
 def test_most_expensive_work_is_assigned_first():
     owners = assign({"small": 1, "large": 8, "medium": 5, "other": 4}, 2)
     assert owners == {"large": 0, "medium": 1, "other": 1, "small": 0}
