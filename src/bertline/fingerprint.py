@@ -17,7 +17,7 @@ STAGE_VERSIONS = {
     "extraction": 4,  # by bertline's own extractor
     "documents": 5,
     "parts": 1,  # only of corpora of many files, in addition to "documents"
-    "plain_text": 1,  # only of corpora that are not dumps of Wikimedia, in addition to "documents"
+    "plain_text": 2,  # only of corpora that are not dumps of Wikimedia, in addition to "documents"
     "gopher_repetition": 1,  # only of corpora with this filter, in addition to "documents"
     "signatures": 3,
     "overlap": 3,

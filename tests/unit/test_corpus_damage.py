@@ -14,13 +14,15 @@ from typing import Any
 import libarchive
 import pytest
 import pyzstd
-from corpus_recipe import read_part, read_texts
+from corpus_recipe import corpus_recipe, read_part, read_texts
 from fault_counts import TIMES, drawing
 from test_corpus_dump import END, HEADER, multistream, page
 from test_corpus_tables import write_table
 from test_corpus_unpacking import tar_bytes, zip_bytes
+from test_corpus_warc import record
 
 from bertline.console import BertlineError
+from bertline.corpus import sources
 from bertline.corpus.dump import read_dump, scan_pages
 from bertline.corpus.dump_files import read_pages
 
@@ -80,13 +82,14 @@ KINDS: dict[str, Callable[[Path], bytes]] = {
     "page.zip": lambda _: zip_bytes(
         {name.replace(".txt", ".html"): web_page(text) for name, text in members().items()}
     ),
+    "crawl.wet.gz": lambda _: gzip.compress(b"".join(map(record, range(NUMBER), texts())), mtime=0),
     "archive.tar": lambda _: tar_bytes(members()),
     "archive.tar.gz": lambda _: gzip.compress(tar_bytes(members()), mtime=0),
     "archive.zip": lambda _: zip_bytes(members()),
     **{f"table.{kind}": of_table(kind) for kind in ("jsonl", "csv", "parquet", "stream.arrow", "file.arrow")},
 }
 # What has a checksum over its content gives the content or an error.
-CHECKED = {f"dump.xml.{ending}" for ending in ("bz2", "gz", "xz", "7z")} | {"archive.tar.gz"}
+CHECKED = {f"dump.xml.{ending}" for ending in ("bz2", "gz", "xz", "7z")} | {"archive.tar.gz", "crawl.wet.gz"}
 CHECKED |= {f"text.txt.{ending}" for ending in ("gz", "bz2", "xz", "zst")}
 UNCHECKED = {"text.txt", "numbered.txt"}
 # What has a table of contents or headers gives every document, though perhaps another text, or an error.
@@ -132,6 +135,10 @@ def outcome(path: Path) -> Any:
         asked = {"salvage": True, "unpack_ratio": 100}
         return [article for _, article in read_pages(path, 0, 1, asked, lost) if article], lost
     outputs = path.with_name("o.jsonl.zst"), path.with_name("o.counts.json")
+    if path.name.startswith("crawl"):
+        sources.read_part(corpus_recipe("warc", {"p": [str(path)]}), "p", *outputs)
+        documents, counts = read_part(*outputs)
+        return [document["text"] for document in documents], counts
     separator = "---" if path.name.startswith("text") else None
     more = {"format": "leipzig", "sentences": "lines"} if path.name.startswith("numbered") else {}
     read_texts([str(path)], *outputs, separator=separator, **more)

@@ -441,6 +441,10 @@ def test_invalid_signatures_are_reported(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"kept": 2}')
     with pytest.raises(BertlineError, match=r"contains 0 documents, .* states 2"):
         write_signatures(tmp_path / "d.jsonl.zst", tmp_path / "c.json", tmp_path / "b.npy")
+    for wrong in ('"x"', "null", "-1", "1.5"):
+        (tmp_path / "c.json").write_text(f'{{"kept": {wrong}}}')
+        with pytest.raises(BertlineError, match=r"c\.json states no number of documents \(kept is .*\); make it again"):
+            write_signatures(tmp_path / "d.jsonl.zst", tmp_path / "c.json", tmp_path / "b.npy")
     assert not (tmp_path / "b.npy").exists()
 
 

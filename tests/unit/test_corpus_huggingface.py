@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -129,11 +133,25 @@ def test_what_the_dataset_does_not_have_is_one_line(tmp_path: Path, settings: di
     assert not (tmp_path / "out.jsonl.zst").exists()
 
 
-def test_a_damaged_data_file_is_one_line(tmp_path: Path) -> None:
-    dataset = write_folder(tmp_path / "dataset", "parquet")
-    last = sorted(dataset.rglob("*.parquet"))[-1]
-    last.write_bytes(last.read_bytes()[:-9])
-    with pytest.raises(BertlineError, match=r"dataset cannot be read: .*[Pp]arquet") as caught:
+def pack(path: Path, kind: str) -> Path:
+    content = path.read_bytes()
+    path.unlink()
+    packed = path.with_name(f"{path.name}.{kind}")
+    packed.write_bytes({"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}[kind](content))
+    return packed
+
+
+@pytest.mark.parametrize("number", [0, 1])  # of the first, the columns are read before
+@pytest.mark.parametrize("kind", ["parquet", "jsonl.gz", "jsonl.xz", "jsonl.bz2"])
+def test_a_damaged_data_file_is_one_line(tmp_path: Path, kind: str, number: int) -> None:
+    dataset = write_folder(tmp_path / "dataset", kind.partition(".")[0])
+    files = sorted(dataset.rglob("*.*"))
+    if "." in kind:
+        files = [pack(file, kind.partition(".")[2]) for file in files]
+    files[number].write_bytes(files[number].read_bytes()[:-9])
+    named = rf", data file 1 \({re.escape(files[1].name)}\)," if number else ""
+    message = rf"dataset{named} cannot be read: .*(Parquet|Compressed file ended).*; its data is damaged, or did not ar"
+    with pytest.raises(BertlineError, match=message) as caught:
         read(tmp_path, dataset)
     assert "\n" not in str(caught.value)
 

@@ -332,6 +332,26 @@ def test_the_memory_for_a_plan_is_that_of_a_shard(tmp_path: Path, monkeypatch: p
     assert peaks[1] < 1.5 * peaks[0]
 
 
+def test_the_memory_for_splitting_a_part_does_not_grow_with_its_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertline.corpus.compressed.FRAME_BYTES", 1 << 14)
+    monkeypatch.setattr("bertline.corpus.shards.ROWS_AT_ONCE", 100)
+    monkeypatch.setattr("bertline.spool.HELD_BYTES", 1000)
+    peaks = []
+    for count in (1000, 10_000):
+        documents = (Document(id=f"{n}", title="", text="One. Two.", source="", url="") for n in range(count))
+        write_documents(documents, tmp_path / "a.jsonl.zst", tmp_path / "counts.json")
+        tracemalloc.start()
+        split_part(tmp_path / "a.jsonl.zst", "a", split, tmp_path / "a.txt.zst", tmp_path / "a.index.npy")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        index = read_index(tmp_path / "a.index.npy")
+        assert (index["offset"] == 11 * np.arange(count)).all()
+        assert index["id_hash"].tolist() == [hash_of_id("a", f"{number}") for number in range(count)]
+    assert peaks[1] < 1.5 * peaks[0]
+
+
 def test_huge_corpora_do_not_overflow(tmp_path: Path) -> None:
     lengths = np.full(4001, 2**40, dtype=np.uint64)
     rows = np.zeros(len(lengths), dtype=INDEX_TYPE)

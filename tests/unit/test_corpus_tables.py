@@ -117,7 +117,8 @@ def test_lone_surrogates_in_json_become_replacement_characters(tmp_path: Path) -
         ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a\.jsonl, line 2 is not a JSON object"),
         ("a.jsonl", b'{"text": "a\xe4"}\n', r"line 1 is not utf-8: its byte 11 is 0xe4"),
         ("a.jsonl", b'{"texts": "a", "id": 1}\n', r"line 1 has no column 'text'; it has texts, id; select columns"),
-        ("a.jsonl", b'{"text": ["a"]}\n', r"row 1: its 'text' is of type list, not text"),
+        ("a.jsonl", b'{"text": "a"}\n\n\n{"text": ["a"]}\n', r"a\.jsonl, line 4: its 'text' is of type list, not text"),
+        ("a.json", b'[{"text": "a"},\n\n{"text": ["a"]}]', r"a\.json, row 2: its 'text' is of type list, not text"),
         ("a.jsonl", b'{"text":' * 100_000, r"line 1 is not JSON"),
         ("a.csv", b"id,body\n1,a\n", r"a\.csv has no column 'text'; it has id, body"),
         ("a.csv", b"id, text\n1,a\n", r"a\.csv has no column 'text'; it has id, ' text'; select columns"),
@@ -173,7 +174,7 @@ def test_what_a_later_row_of_json_lacks_is_null(tmp_path: Path) -> None:
     assert [(document["id"], document["title"]) for document in documents] == [("a", "First"), ("b", "")]
     assert (counts["read"], counts["dropped"]) == (3, {"empty": 1})
     (tmp_path / "a.jsonl").write_text('{"text": "One.", "key": "a"}\n{"text": "Two."}\n')
-    with pytest.raises(BertlineError, match=r"row 2: its 'key' is empty; take another column as id, or none"):
+    with pytest.raises(BertlineError, match=r"line 2: its 'key' is empty; take another column as id, or none"):
         read(tmp_path, tmp_path / "a.jsonl", id="key")
 
 
@@ -195,7 +196,10 @@ def test_ids_are_text_or_whole_numbers(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match="row 1: its 'n' is of type float, not text; take another column as id"):
         read(tmp_path, path, id="n")
     path = write_table(tmp_path, "jsonl", [{"text": "a", "key": "7"}, {"text": "b", "key": None}])
-    with pytest.raises(BertlineError, match="row 2: its 'key' is empty"):
+    with pytest.raises(BertlineError, match="line 2: its 'key' is empty"):
+        read(tmp_path, path, id="key")
+    path = write_table(tmp_path, "csv", [{"text": "a\nb", "key": "7"}, {"text": "b", "key": ""}])
+    with pytest.raises(BertlineError, match="line 4: its 'key' is empty"):
         read(tmp_path, path, id="key")
 
 
@@ -254,7 +258,7 @@ def test_a_text_of_a_dictionary_is_not_written_out_for_many_rows_at_once(
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), ["x" * (1 << 22)])
     pq.write_table(pa.table({"text": column}), path, compression="zstd", dictionary_pagesize_limit=1 << 24, **options)
     rows = tables.rows(path, tables.Columns(), "utf-8", tables.Allowance(path, 100))
-    assert [len(next(rows)["text"]) for _ in range(3)] == [1 << 22] * 3
+    assert [len(next(rows)[1]["text"]) for _ in range(3)] == [1 << 22] * 3
     assert pa.total_allocated_bytes() < 1 << 25
     with pytest.raises(BertlineError, match=r"unpacks to more than 100 times its size"):
         list(rows)
@@ -267,7 +271,7 @@ def test_what_texts_share_is_not_written_out_for_many_rows_at_once(tmp_path: Pat
     del table
     before = pa.total_allocated_bytes()
     rows = tables.rows(path, tables.Columns(), "utf-8", tables.Allowance(path, 100))
-    assert [len(next(rows)["text"]) for _ in range(3)] == [1 << 22] * 3
+    assert [len(next(rows)[1]["text"]) for _ in range(3)] == [1 << 22] * 3
     assert pa.total_allocated_bytes() - before < 1 << 25
 
 

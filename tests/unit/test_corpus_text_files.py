@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pyzstd
 from corpus_recipe import corpus_recipe, read
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_corpus_unpacking import tar_bytes, zip_bytes
 
 from bertline.console import BertlineError
-from bertline.corpus import encodings, plain_text
+from bertline.corpus import encodings, plain_text, sources
 from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
 from bertline.corpus.sentences import splitter_of
 
@@ -78,11 +79,15 @@ def test_a_second_stream_is_not_ignored(tmp_path: Path, ending: str, pack: Any) 
     assert documents[0]["text"] == "One."
 
 
-def test_an_xz_that_needs_more_memory_than_any_honest_one_is_refused(tmp_path: Path) -> None:
-    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 29}]
-    content = bytearray(lzma.compress(b"One.", filters=[{"id": lzma.FILTER_LZMA2, "preset": 0}]))
-    with pytest.raises(BertlineError, match="Memory usage limit exceeded"):
-        read(tmp_path, put(tmp_path / "a.txt.xz", with_dictionary(bytes(content), filters[0]["dict_size"])))
+def test_a_file_that_needs_much_memory_to_be_unpacked_is_refused_and_not_called_damaged(tmp_path: Path) -> None:
+    xz = lzma.compress(b"One.", filters=[{"id": lzma.FILTER_LZMA2, "preset": 0}])
+    compressor = pyzstd.ZstdCompressor()
+    zstd = bytearray(compressor.compress(b"One.", compressor.FLUSH_BLOCK) + compressor.flush())
+    zstd[5] = (28 - 10) << 3  # the size of the window in a frame's header: that of `zstd --long=28`
+    for name, content in (("a.txt.xz", with_dictionary(xz, 1 << 29)), ("a.txt.zst", bytes(zstd))):
+        message = rf"{name} needs more memory to be unpacked than is allowed \(.*\); unpack it, or pack it again with a"
+        with pytest.raises(BertlineError, match=message):
+            read(tmp_path, put(tmp_path / name, content))
 
 
 def with_dictionary(xz: bytes, size: int) -> bytes:
@@ -151,6 +156,29 @@ def test_a_separator_divides_a_file_and_what_is_dropped_is_counted(tmp_path: Pat
     assert counts["dropped"] == {"empty": 1, "short": 1}
 
 
+@pytest.mark.parametrize("mark", ["\u200b", "\ufeff", "\u200e \u2060"])
+def test_invisible_characters_on_a_dividing_line_do_not_join_documents(tmp_path: Path, mark: str) -> None:
+    """Files with byte order marks that `cat` joined have one in the midst."""
+    for settings_, line in (
+        ({"separator": "---"}, f"{mark}---"),
+        ({"separator": "---"}, f" ---{mark}"),
+        ({"sentences": "lines"}, mark),
+        ({"separator": "\n"}, mark),
+    ):
+        file = put(tmp_path / "a.txt", f"{mark}One.\n{line}\n{mark}Two. ---\nAnd so on.\n{line}\n{line}\nThree.\n")
+        documents, _ = read(tmp_path, file, **settings_)
+        assert [" ".join(document["text"].split()) for document in documents] == [
+            "One.",
+            "Two. --- And so on.",
+            "Three.",
+        ]
+
+
+def test_a_separator_may_be_invisible(tmp_path: Path) -> None:
+    documents, _ = read(tmp_path, put(tmp_path / "a.txt", "One.\n\n\nTwo.\n\u200b\nThree.\n"), separator="\u200b")
+    assert [document["text"] for document in documents] == ["One.\nTwo.", "Three."]
+
+
 def test_lines_that_are_not_wrapped_are_paragraphs(tmp_path: Path) -> None:
     file = put(tmp_path / "a.txt", f"{'A long paragraph. ' * 20}\nA short one.\nAnother.\n")
     documents, _ = read(tmp_path, file)
@@ -165,6 +193,11 @@ def test_lines_that_are_not_wrapped_are_paragraphs(tmp_path: Path) -> None:
             ["吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。", "「行く。」", "と言った。"],
         ),
         ("我们去了北京\n，然后 Linux\n很好\n", ["我们去了北京，然后 Linux 很好"]),
+        (
+            "他说“你好\n”然后走了。老人\n“走吧”——\n他说\n……\n好的，孔子\n·孟子\n‘好’\n字。他想\n—不。\n",
+            ["他说“你好”然后走了。老人“走吧”——他说……好的，孔子·孟子‘好’字。他想—不。"],
+        ),
+        ("He said “yes”\n— and “no”\n…\nand ไป\n“มา”\n", ["He said “yes” — and “no” … and ไป “มา”"]),
         ("ภาษาไทยมีเสียงแน่น\nอนหรือ\n\nຄົນ\nລາວ\n", ["ภาษาไทยมีเสียงแน่นอนหรือ", "ຄົນລາວ"]),
         ("ខ្មែរ\nខ្មែរ\n\nမြန်မာ\nစာ\n", ["ខ្មែរខ្មែរ", "မြန်မာစာ"]),
         ("한국어를\n배운다\nnow\n", ["한국어를 배운다 now"]),
@@ -249,13 +282,23 @@ def test_short_sentences_in_wrapped_lines_are_joined(tmp_path: Path) -> None:
         ("*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***", "*** END OF THE PROJECT GUTENBERG EBOOK EMMA ***"),
         ("***START OF THIS PROJECT GUTENBERG EBOOK EMMA***", "End of Project Gutenberg's Emma, by Jane Austen"),
         ("*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*", "End of the Project Gutenberg Etext"),
+        (
+            "*** START OF THE PROJECT GUTENBERG EBOOK EMMA, A NOVEL\nIN THREE VOLUMES ***",
+            "*** END OF THE PROJECT GUTENBERG EBOOK EMMA, A NOVEL\nIN THREE VOLUMES ***",
+        ),
     ],
 )
 def test_the_licence_of_project_gutenberg_is_cut_off(tmp_path: Path, start: str, end: str) -> None:
     file = put(tmp_path / "emma.txt", f"The licence.\n\n{start}\n\nEmma was handsome.\n\n{end}\n\nMore licence.\n")
     documents, counts = read(tmp_path, file)
     assert documents[0]["text"] == "Emma was handsome."
-    assert counts["gutenberg_lines_removed"] == 7 - 1
+    assert counts["gutenberg_lines_removed"] == 7 - 1 + f"{start}{end}".count("\n")
+
+
+def test_a_line_after_a_marker_of_project_gutenberg_that_is_not_closed_is_text(tmp_path: Path) -> None:
+    for start in ("*** START OF THE PROJECT GUTENBERG EBOOK", "*** START OF THE PROJECT GUTENBERG EBOOK ***"):
+        (document,), _ = read(tmp_path, put(tmp_path / "a.txt", f"{start}\nIt rained.\nStars: ***\n"))
+        assert document["text"] == "It rained. Stars: ***"
 
 
 def test_every_book_of_a_file_loses_its_licence_and_nothing_else(tmp_path: Path) -> None:
@@ -381,6 +424,15 @@ def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
     assert documents[0]["text"] == "Emma was handsome."
 
 
+@pytest.mark.parametrize("source", ["files", "warc", "huggingface"])
+def test_a_part_that_a_corpus_does_not_have_is_one_line(tmp_path: Path, source: str) -> None:
+    settings_ = {"dataset": "a/b", "revision": None, "split": "train"} if source == "huggingface" else {}
+    corpus = corpus_recipe(source, {f"part-{number:05d}": [] for number in range(5)}, **settings_)
+    message = r"the corpus books has no part 'part-00009', only part-00000, part-00001, part-00002, \.\.\.; name one of"
+    with pytest.raises(BertlineError, match=message):
+        sources.read_part(corpus, "part-00009", tmp_path / "o.jsonl.zst", tmp_path / "c.json")
+
+
 def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     cut = tmp_path / "cut.txt.gz"
     cut.write_bytes(gzip.compress(b"text" * 1000)[:-12])
@@ -415,8 +467,11 @@ def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     for name in ("a.warc", "a.WARC.gz", "a.warc.wet.gz", "a.wet.gz", "a.wat.gz"):
         with pytest.raises(BertlineError, match=rf"{name} is of a web crawl, not plain text; use `source: warc`"):
             read(tmp_path, tmp_path / name)
-    for name in ("a.pdf", "a.rtf", "a.DOC", "a.docx", "a.odt", "a.epub", "a.rtf.gz"):
+    for name in ("a.pdf", "a.rtf", "a.DOC", "a.docx", "a.odt", "a.epub", "a.rtf.gz", "a.xlsx", "a.feather"):
         with pytest.raises(BertlineError, match=rf"{name} is no plain text by its name; convert it to \.txt or \.html"):
+            read(tmp_path, tmp_path / name)
+    for name in ("a.lzma", "a.rar", "a.RAR", "a.txt.lzma"):
+        with pytest.raises(BertlineError, match=rf"{name} is packed in a format that is not read; pack it again as"):
             read(tmp_path, tmp_path / name)
     with pytest.raises(BertlineError, match=r"a\.7z is a 7-Zip archive, not plain text"):
         read(tmp_path, tmp_path / "a.7z")

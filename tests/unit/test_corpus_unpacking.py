@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import json
+import lzma
 import os
 import subprocess
 import sys
@@ -21,6 +24,13 @@ from bertline.corpus import unpacking
 from bertline.corpus.unpacking import is_compressed
 
 TEXTS = {"b/two.txt": b"Two.\n", "one.txt": b"One is first in no order.\n", "b/three.txt.gz": gzip.compress(b"Three.")}
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    **dict.fromkeys((".gz", ".tgz"), gzip.compress),
+    **dict.fromkeys((".bz2", ".tbz", ".tbz2"), bz2.compress),
+    **dict.fromkeys((".xz", ".txz"), lzma.compress),
+    **dict.fromkeys((".zst", ".tzst"), pyzstd.compress),
+}
 
 
 def tar_bytes(members: dict[str, bytes], change: Callable[[tarfile.TarInfo], None] = lambda _: None) -> bytes:
@@ -45,15 +55,11 @@ def zip_bytes(members: dict[str, bytes]) -> bytes:
 def archive_of(path: Path, members: dict[str, bytes]) -> Path:
     """An archive of the kind that its name implies."""
     content = zip_bytes(members) if path.suffix == ".zip" else tar_bytes(members)
-    if path.suffix in (".gz", ".tgz"):
-        content = gzip.compress(content)
-    elif path.suffix == ".zst":
-        content = pyzstd.compress(content)
-    path.write_bytes(content)
+    path.write_bytes(PACK.get(path.suffix.lower(), bytes)(content))
     return path
 
 
-@pytest.mark.parametrize("kind", [".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip"])
+@pytest.mark.parametrize("kind", [".tar", ".zip", ".tar.gz", ".tar.zst", ".tgz", ".tbz", ".tbz2", ".txz", ".TZST"])
 def test_a_member_is_a_document_and_the_others_are_counted(tmp_path: Path, kind: str) -> None:
     archive = archive_of(tmp_path / f"books{kind}", {**TEXTS, "cover.jpg": b"\xff\xd8", "README": b"Read me."})
     documents, counts = read(tmp_path, archive)
@@ -275,9 +281,51 @@ def test_what_macos_adds_to_an_archive_is_no_text(tmp_path: Path, kind: str) -> 
 @pytest.mark.parametrize(
     ("names", "compressed"),
     [
-        (("a.txt.gz", "A.JSONL.ZST", "a.xml-p1p2.bz2", "a.tar.xz", "a.tgz", "a.zip", "a.7z", "a.parquet"), True),
+        (
+            ("a.txt.gz", "A.JSONL.ZST", "a.xml-p1p2.bz2", "a.tar.xz", "a.tgz", "a.TZST", "a.zip", "a.7z", "a.parquet"),
+            True,
+        ),
         (("a.txt", "a.gz.txt", "a.tar", "a.jsonl", "a.arrow", "gz"), False),
     ],
 )
 def test_compressed_files_are_found_by_their_names(names: tuple[str, ...], compressed: bool) -> None:
     assert [is_compressed(name) for name in names] == [compressed] * len(names)
+
+
+SEVEN_ZIP, RAR = b"7z\xbc\xaf\x27\x1c\0\4", b"Rar!\x1a\x07\1\0"  # how their files begin
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.html", "a.csv", "a.zip"])
+@pytest.mark.parametrize(
+    ("program", "content"),
+    [
+        pytest.param("gzip", gzip.compress(b"Text."), id="gzip"),
+        pytest.param("bzip2", bz2.compress(b"Text."), id="bzip2"),
+        pytest.param("xz", lzma.compress(b"Text."), id="xz"),
+        pytest.param("zstd", pyzstd.compress(b"Text."), id="zstd"),
+        pytest.param("zip", zip_bytes({"a.txt": b"Text."}), id="zip"),
+        pytest.param("7-Zip", SEVEN_ZIP, id="7-Zip"),
+        pytest.param("RAR", RAR, id="RAR"),
+    ],
+)
+def test_packed_content_under_another_name_is_no_text_in_any_encoding(
+    tmp_path: Path, name: str, program: str, content: bytes
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(zip_bytes({"b.txt": content}) if name == "a.zip" else content)
+    for encoding in ("utf-8", "latin-1", ["utf-8", "latin-1"]):
+        with pytest.raises(BertlineError, match=rf"{name}.* is packed by {program}, which its name does not say;"):
+            read(tmp_path, file, encoding=encoding)
+
+
+def test_a_text_that_is_packed_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(bz2.compress(json.dumps({"text": "Text."}).encode())))
+    with pytest.raises(BertlineError, match=r"a\.jsonl\.gz is packed by bzip2, which its name does not say"):
+        read(tmp_path, tmp_path / "a.jsonl.gz")
+
+
+def test_texts_that_begin_as_a_packed_file_almost_does_are_read(tmp_path: Path) -> None:
+    for text in ("BZh9 is a mark.", "PK is a name.", "Rar! he said.", "7z is a program.", ""):
+        (tmp_path / "a.txt").write_text(text)
+        documents, _ = read(tmp_path, tmp_path / "a.txt")
+        assert [document["text"] for document in documents] == ([text] if text else [])

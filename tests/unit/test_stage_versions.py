@@ -46,6 +46,11 @@ DIGESTS = {
     ("documents", 3): "b32cef5cb7c4791e",
     ("documents", 4): "b32cef5cb7c4791e",  # other for scripts without spaces, and for a paragraph a line
     ("documents", 5): "b32cef5cb7c4791e",  # other for stop words with capitals
+    ("plain_text", 1): "d519d7053c963b7b",
+    (
+        "plain_text",
+        2,
+    ): "f660924b4b49d319",  # also other for more labels of web pages, and for cut WET files
     ("gopher_repetition", 1): "6c2d181e8ecd6dd2",
     ("signatures", 1): "f57d50479d4f942f",
     ("signatures", 2): "f57d50479d4f942f",
@@ -94,6 +99,11 @@ BOOKS = {
     "It did not stop.\n\n\nThe end.\n",
     "three.txt": "*** START OF THE BOOK ***\nA café, a naïve girl, and № 5.\n*** END OF THE BOOK ***\nNotes.\n",
 }
+# Marks of Chinese at the ends of lines, a marker of two lines, and an invisible character before a separator.
+WRAPPED = (
+    "*** START OF THE PROJECT GUTENBERG EBOOK A MILL\nBY A RIVER ***\n老人说“磨坊很老\n”然后走了。\n\ufeff---\n"
+    "It rained all\nday.\n---\nThe end.\n"
+)
 REPETITIVE = [
     "It rained. " * times
     + "The old mill stood by the river, where 水車小屋 is a house. No one had lived there since: 水車."
@@ -152,6 +162,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for name, text in BOOKS.items():
         Path(name).write_text(text, encoding="utf-8")
     read_texts(sorted(BOOKS), "part.jsonl.zst", "part.counts.json")
+    Path("wrapped.txt").write_text(WRAPPED, encoding="utf-8")
+    read_texts(["wrapped.txt"], "wrapped.jsonl.zst", "wrapped.counts.json", separator="---")
     write_signatures("part.jsonl.zst", "part.counts.json", "signatures.npy")
     Path("dev.json").write_text(json.dumps([BOOKS["one.txt"], "No word of it."]))
     collect_ngrams(Recipe(sets={"books": ["dev.json"]}), "ngrams.npz")
@@ -175,6 +187,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {
         "extraction": digest(repr(text_of_page(WIKITEXT, {"file"}, "sentences")).encode()),
         "documents": digest(uncompressed(Path("part.jsonl.zst"))),
+        "plain_text": digest(uncompressed(Path("wrapped.jsonl.zst"))),
         "gopher_repetition": digest(repr([gopher_repetition(text) for text in REPETITIVE]).encode()),
         "signatures": digest(Path("signatures.npy").read_bytes()),
         # Not the archive's own bytes, which Pythons write differently.
@@ -193,7 +206,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     "stage",
     [
         *("extraction", "documents", "signatures", "overlap", "sentences", "shards", "tokenizer", "samples", "import"),
-        *("sentence_order", "collection", "gopher_repetition"),
+        *("sentence_order", "collection", "gopher_repetition", "plain_text"),
     ],
 )
 def test_a_stage_that_changed_its_result_has_a_new_version(made: dict[str, str], stage: str) -> None:

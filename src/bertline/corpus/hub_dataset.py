@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from bertline.console import BertlineError, progress
@@ -11,6 +11,7 @@ from bertline.corpus.columnar import ROWS_AT_ONCE
 from bertline.corpus.documents import Document, Dropped
 from bertline.corpus.plain_text import Converter, lines_of
 from bertline.corpus.tables import Columns, check_columns, columns_of, text_and_origin
+from bertline.corpus.unpacking import DAMAGE
 from bertline.files import Json
 
 OFFLINE_ADVICE = (
@@ -53,7 +54,9 @@ def _numbered_rows(
     import pyarrow as pa
 
     settings, parts = corpus["settings"], list(corpus["parts"])
-    unreadable = (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError, pa.ArrowException)
+    damaged = (*DAMAGE, pa.ArrowException)
+    unreadable = (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError, *damaged)
+    in_file = ""
     try:
         builder = datasets.load_dataset_builder(
             settings["dataset"], settings.get("configuration"), revision=settings["revision"]
@@ -69,17 +72,20 @@ def _numbered_rows(
         if len(parts) > files:
             raise BertlineError(f"{name} has {files} data files and cannot be read in {len(parts)} parts; lower parts")
         counts["data_files"] = 0
-        index = parts.index(part)
+        index, names = parts.index(part), (builder.config.data_files or {}).get(settings["split"], ())
         for file in range(index * files // len(parts), (index + 1) * files // len(parts)):
             counts["data_files"] += 1
+            in_file = f", data file {file}{f' ({PurePath(names[file]).name})' if len(names) == files else ''},"
             for number, row in enumerate(rows.shard(num_shards=files, index=file)):
                 if number == 0:
                     check_columns(row, columns, name)
                 yield file, number, row
     except unreadable as error:
         reason = " ".join(str(error).split())[:300]
-        is_forbidden = datasets.config.HF_HUB_OFFLINE and isinstance(error, ConnectionError)
-        advice = (
-            OFFLINE_ADVICE if is_forbidden else "check its id, revision, configuration and split, or try again later"
-        )
-        raise BertlineError(f"{name} cannot be read: {reason}; {advice}") from None
+        if datasets.config.HF_HUB_OFFLINE and isinstance(error, ConnectionError):
+            advice = OFFLINE_ADVICE
+        elif in_file or isinstance(error, damaged):
+            advice = "its data is damaged, or did not arrive whole; try again later, or take another revision"
+        else:
+            advice = "check its id, revision, configuration and split, or try again later"
+        raise BertlineError(f"{name}{in_file} cannot be read: {reason}; {advice}") from None

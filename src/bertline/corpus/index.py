@@ -30,12 +30,17 @@ def index_of(part: str) -> str:
     return part.removesuffix(".txt.zst") + ".index.npy"
 
 
-def write_index(path: Path | str, rows: Sequence[tuple[int, int, int, int]]) -> None:
-    """Write an index atomically."""
-    content = io.BytesIO()
-    np.save(content, np.array(rows, dtype=INDEX_TYPE), allow_pickle=False)
+def write_index(path: Path | str, rows: Index | Sequence[tuple[int, int, int, int]]) -> None:
+    """Write an index atomically. The memory does not grow with the number of rows, which may be mapped."""
+    array = np.asarray(rows, dtype=INDEX_TYPE)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+    checksum = 0
     with write_atomically(path) as temporary, temporary.open("wb") as file:
-        file.write(content.getvalue() + _CHECKSUM + zlib.crc32(content.getvalue()).to_bytes(4, "little"))
+        for piece in (header.getvalue(), array.data):
+            file.write(piece)
+            checksum = zlib.crc32(piece, checksum)
+        file.write(_CHECKSUM + checksum.to_bytes(4, "little"))
 
 
 def read_index(path: Path | str) -> Index:

@@ -37,13 +37,15 @@ MIN_LINES_TO_JUDGE = 5  # within documents, and at their ends
 MAX_LICENCE_LENGTH = 1 << 16
 SOFT_HYPHEN = "\u00ad"
 
-# Thai, Lao, Burmese, Khmer, kana and Han, with the marks of their width: there is no space between two of these.
-_UNSPACED = (
-    "[\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff\u19e0-\u19ff\u3000-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
-    "\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff]"
+# Kana and Han with the marks of their width; with Thai, Lao, Burmese and Khmer: there is no space between two of these.
+_WIDE = "\u3000-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U0003ffff"
+_UNSPACED = f"\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff\u19e0-\u19ff{_WIDE}"
+# Chinese and Japanese also use these marks of other scripts, without a space before or after them.
+_MARKS = "“”‘’…‥—―·"
+_BEGINS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_UNSPACED_BREAK = re.compile(
+    rf"\n(?:(?<=[{_UNSPACED}]\n)(?=[{_UNSPACED}])|(?<=[{_WIDE}]\n)(?=[{_MARKS}])|(?<=[{_MARKS}]\n)(?=[{_WIDE}]))"
 )
-_BEGINS_UNSPACED = re.compile(_UNSPACED)
-_UNSPACED_BREAK = re.compile(f"(?<={_UNSPACED})\n(?={_UNSPACED})")
 _GUTENBERG_MARKER = re.compile(
     r"(?P<start>\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG|\*END\*? ?THE SMALL PRINT)"
     r"|(?P<end>\*\*\* ?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG)"
@@ -171,7 +173,7 @@ def _joined(lines: list[str]) -> str:
 
 
 def divide(lines: Iterable[str], separator: str) -> Iterator[Iterator[str]]:
-    """Split lines into texts at every line that equals the separator, ignoring white space at the ends.
+    """Split lines into texts at every line that equals the separator, ignoring white space and what `tidy` removes.
 
     The texts are streamed: consume each before requesting the next.
     """
@@ -180,7 +182,7 @@ def divide(lines: Iterable[str], separator: str) -> Iterator[Iterator[str]]:
     def text() -> Iterator[str]:
         nonlocal ended
         for line in remaining:
-            if line.strip() == wanted:
+            if line.strip() == wanted or (wanted in line and tidy(line) == wanted):
                 return
             yield line
         ended = True
@@ -191,7 +193,13 @@ def divide(lines: Iterable[str], separator: str) -> Iterator[Iterator[str]]:
 
 def divide_at_empty_lines(lines: Iterable[str]) -> Iterator[Iterator[str]]:
     """Split lines into texts at one or more blank lines; streamed like those of `divide`, and none is empty."""
-    return (text for has_text, text in groupby(lines, key=lambda line: bool(line.strip())) if has_text)
+    return (text for has_text, text in groupby(lines, key=_has_text) if has_text)
+
+
+def _has_text(line: str) -> bool:
+    """Return whether more is left of a line than white space and what `tidy` removes."""
+    stripped = line.strip()
+    return stripped != "" and (stripped[0].isprintable() or tidy(stripped) != "")
 
 
 def looks_split(lines: Sequence[str]) -> bool:
@@ -202,7 +210,7 @@ def looks_split(lines: Sequence[str]) -> bool:
     """
     inner: list[str] = []
     last: list[str] = []
-    stripped = [line.strip() for line in lines]
+    stripped = [line.strip() if _has_text(line) else "" for line in lines]
     for line, following in pairwise(stripped):
         if line:
             (inner if following else last).append(line)
@@ -222,13 +230,18 @@ def without_licence(lines: Iterable[str], converter: Converter) -> Iterator[str]
     """Yield lines without Project Gutenberg's licence; streamed.
 
     The licence consists of the lines before a start marker and those after an end marker, up to the next start in a
-    file of several books; of each, at most MAX_LICENCE_LENGTH characters. In some files the licence's "small print"
-    marker, which is a start, follows the book's end. Old books end in a line without stars, which could be of any text:
-    it is an end marker only if another marker precedes or follows it.
+    file of several books; of each, at most MAX_LICENCE_LENGTH characters. With a long title, a start marker has two
+    lines. In some files the licence's "small print" marker, which is a start, follows the book's end. Old books end in
+    a line without stars, which could be of any text: it is an end marker only if another marker precedes or follows it.
     """
     held: list[str] = []  # kept or removed when the next marker is known
-    size, place, any_start = 0, "book", False
+    size, place, any_start, is_unclosed = 0, "book", False, False
     for line in lines:
+        if is_unclosed:
+            is_unclosed = False
+            if line.rstrip().endswith("***"):
+                converter.gutenberg_lines_removed += 1
+                continue
         marker = _marker_of(line)
         if marker == "old_end" and (any_start or place == "licence"):
             marker = "end"
@@ -254,6 +267,7 @@ def without_licence(lines: Iterable[str], converter: Converter) -> Iterator[str]
             held.append(line)
         else:
             converter.gutenberg_lines_removed += 1
+        is_unclosed = marker == "start" and not line.rstrip().endswith("*")
         place = {"start": "book", "end": "licence", "old_end": "perhaps licence"}[marker]
     yield from held
 

@@ -27,19 +27,21 @@ import numpy.typing as npt
 from bertline.console import BertlineError, progress
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import read_documents
-from bertline.corpus.index import Index, index_of, read_index, write_index
+from bertline.corpus.index import INDEX_TYPE, Index, index_of, read_index, write_index
 from bertline.corpus.removal import Removed, part_of, read_removals, removal_inputs
 from bertline.corpus.sampling import SAMPLED_OUT, UNITS, Amounts, Orders, groups_of, last_of_sample, sampling_order
 from bertline.corpus.sources import files_of_dataset
 from bertline.files import Json, Recipe, open_existing, parse_json, write_atomically
 from bertline.results import paths
 from bertline.results.paths import HELD_OUT
+from bertline.spool import Spool
 
 _CHECKED_LINE = re.compile(rb'(.*), "crc32": (\d+)\}\n?', re.DOTALL)  # of a plan
 _SUMS = ("documents", "held_out_documents", "sentences", "bytes")
 _KEYS_OF_PLAN = {"shards", "corpora", *_SUMS}
 FEW_DOCUMENTS = 5  # with fewer, a held-out document would be too large a part of the text
 COPY_BYTES = 1 << 20
+ROWS_AT_ONCE = 1 << 12  # of an index, in memory
 # Documents are counted by the bytes of their sentences, in powers of two: [0, 64), [64, 128), ..., [64 MiB, ...).
 LENGTH_EDGES = [0, *(1 << power for power in range(6, 27)), 1 << 62]
 # The split of a document: in the held-out set, removed, or in a training shard.
@@ -76,16 +78,21 @@ def split_part(
         split: from a paragraph to its sentences, see `sentences.load_splitter`.
         sentences, index: the `.txt.zst` and the `.index.npy` to write, each atomically.
     """
-    rows = []
+    rows: list[tuple[int, int, int, int]] = []
     offset = 0
     with write_compressed(sentences) as file:
+        spool = Spool(Path(sentences).parent, INDEX_TYPE)
         for document in progress(read_documents(documents), description=Path(documents).name, unit="documents"):
             lines = [line for paragraph in document["text"].split("\n") for line in split(paragraph)]
             content = ("\n".join(lines) + "\n\n").encode()
             file.write(content)
             rows.append((offset, len(content), hash_of_id(corpus, document["id"]), len(lines)))
             offset += len(content)
-    write_index(index, rows)
+            if len(rows) == ROWS_AT_ONCE:
+                spool.append(np.array(rows, dtype=INDEX_TYPE))
+                rows = []
+    spool.append(np.array(rows, dtype=INDEX_TYPE))
+    write_index(index, spool.read())
 
 
 def stream_plan(

@@ -76,6 +76,8 @@ def write_signatures(documents: Path | str, counts: Path | str, output: Path | s
     Raises BertlineError if the two do not agree.
     """
     announced = read_object(counts, "kept")["kept"]
+    if not isinstance(announced, int) or announced < 0:
+        raise BertlineError(f"{counts} states no number of documents (kept is {announced!r}); make it again")
     texts = (document["text"] for document in read_documents(documents))
     with write_atomically(output) as temporary, temporary.open("wb") as file:
         header = {"descr": np.lib.format.dtype_to_descr(SIGNATURE_TYPE), "fortran_order": False, "shape": (announced,)}

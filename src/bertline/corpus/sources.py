@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from bertline.console import BertlineError
 from bertline.corpus.documents import Document, Dropped, write_documents
 from bertline.corpus.plain_text import Converter
 from bertline.files import Json, Recipe, read_json, read_object
@@ -59,7 +60,12 @@ def read_part(recipe: Recipe, part: str, documents: Path, counts: Path) -> None:
         documents: the .jsonl.zst to write, a document per line.
         counts: the .counts.json to write. It also contains `plain_text.Converter.counts` and the reader's own counts.
             Reasons to drop: `empty`, `short`, and the reader's own.
+
+    Raises BertlineError for a part that the corpus does not have, and the reader's own.
     """
+    if part not in recipe["parts"]:
+        some = ", ".join(list(recipe["parts"])[:3])
+        raise BertlineError(f"the corpus {recipe['name']} has no part '{part}', only {some}, ...; name one of these")
     read, converter = reader_of(recipe), Converter(recipe)
     more: Json = {}
 

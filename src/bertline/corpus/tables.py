@@ -14,7 +14,7 @@ from bertline.corpus.documents import tidy
 from bertline.corpus.encodings import Encodings
 from bertline.corpus.json_rows import MAX_ROW_LENGTH, Row, json_objects
 from bertline.corpus.plain_text import Origin, decoded_lines
-from bertline.corpus.unpacking import Allowance, name_without_compression, open_unpacked
+from bertline.corpus.unpacking import Allowance, check_is_unpacked, name_without_compression, open_unpacked
 
 DELIMITED, COLUMNAR = (".csv", ".tsv"), (".parquet", ".arrow")
 TABLES = (".jsonl", ".ndjson", ".json", *DELIMITED, *COLUMNAR)
@@ -58,8 +58,8 @@ def _plain_name(path: Path) -> str:
 
 def rows(
     path: Path, columns: Columns, encoding: Encodings, allowance: Allowance, chosen: Counter[str] | None = None
-) -> Iterator[Row]:
-    """Yield the `columns` of every row of a table, in order.
+) -> Iterator[tuple[str, Row]]:
+    """Yield where every row of a table is, for errors, and its `columns`, in order.
 
     Rows are streamed; Parquet and Arrow are read a few rows at a time. JSON is UTF-8; a column that the first object
     has is null in others without it. CSV and TSV are in `encoding` and have a header line; of several encodings,
@@ -74,6 +74,7 @@ def rows(
         yield from _arrow_rows(path, columns, allowance)
         return
     with open_unpacked(path, allowance) as stream:
+        check_is_unpacked(stream, str(path))
         if is_delimited(path):
             yield from _csv_rows(stream, path, columns, encoding, chosen)
         else:
@@ -84,7 +85,7 @@ def text_and_origin(row: Row, columns: Columns, *, where: str, default_id: str) 
     """Return a row's text, empty if it is null, and the other fields of its document.
 
     Args:
-        where: for errors, such as `file, row 3`.
+        where: for errors, such as `file, line 3`.
         default_id: the document's id if no column contains one.
 
     Raises BertlineError for a text, title or url that is not text, and an id that is neither text nor an integer.
@@ -134,16 +135,16 @@ def list_names(names: Iterable[str]) -> str:
     return ", ".join(name if name == tidy(name) else repr(name) for name in names)
 
 
-def _json_rows(stream: BinaryIO, path: Path, columns: Columns) -> Iterator[Row]:
+def _json_rows(stream: BinaryIO, path: Path, columns: Columns) -> Iterator[tuple[str, Row]]:
     for number, (where, row) in enumerate(json_objects(stream, path)):
         if number == 0:
             check_columns(row, columns, where)
-        yield {name: row.get(name) for name in columns.names}  # many programs leave out what is null
+        yield where, {name: row.get(name) for name in columns.names}  # many programs leave out what is null
 
 
 def _csv_rows(
     stream: BinaryIO, path: Path, columns: Columns, encoding: Encodings, chosen: Counter[str] | None
-) -> Iterator[Row]:
+) -> Iterator[tuple[str, Row]]:
     names: list[str] | None = None
     for where, values in csv_cells(stream, path, encoding, chosen):
         if names is None:
@@ -154,7 +155,7 @@ def _csv_rows(
             continue
         if len(values) != len(names):
             raise BertlineError(f"{where} has {len(values)} columns, not {len(names)} as in the first; fix the file")
-        yield dict(zip(names, values, strict=True))
+        yield where, dict(zip(names, values, strict=True))
 
 
 def csv_cells(
@@ -178,11 +179,13 @@ def csv_cells(
         raise BertlineError(f"{path}, line {table.line_num} is not CSV ({error}); fix the file") from None
 
 
-def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[Row]:
+def _arrow_rows(path: Path, columns: Columns, allowance: Allowance) -> Iterator[tuple[str, Row]]:
+    number = 0
     with arrow_errors(path):
         for batch in record_batches(
             path, columns.names, lambda found: check_columns(found, columns, str(path)), allowance
         ):
             for row in batch.to_pylist():
                 allowance.take(sum(len(value) for value in row.values() if isinstance(value, str)))
-                yield row
+                number += 1
+                yield f"{path}, row {number}", row

@@ -28,6 +28,7 @@ from bertline.corpus.unpacking import (
     Allowance,
     as_damage_error,
     check_is_text,
+    check_is_unpacked,
     is_archive,
     is_sentences,
     is_text,
@@ -63,8 +64,9 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
     A file's name determines its type, in capital letters too: a table (`.jsonl`, `.ndjson`, `.json`, `.csv`, `.tsv`,
     `.parquet`, `.arrow`) has one document per row, an archive (`.tar`, also compressed, or `.zip`) one text per member,
     `.html` and `.htm` are web pages, and any other file is a text, but those that `check_is_text` refuses. All but
-    archives, Parquet and Arrow may be compressed (`.gz`, `.bz2`, `.xz`, `.zst`). Nothing is unpacked to disk. With the
-    format `leipzig`, a document has SENTENCES_OF_A_DOCUMENT sentences.
+    archives, Parquet and Arrow may be compressed (`.gz`, `.bz2`, `.xz`, `.zst`). Nothing is unpacked to disk, unless
+    there are several encodings, see `first_that_decodes`. With the format `leipzig`, a document has
+    SENTENCES_OF_A_DOCUMENT sentences.
 
     Args:
         corpus: its recipe, see `sources`. Ids of documents are made of the files' `name_of`, `!member` for a member of
@@ -111,12 +113,14 @@ class _Reader:
             return
         for where, origin, stream in self._texts_of(file, allowance):
             with as_damage_error(where):
+                check_is_unpacked(stream, where)
                 of_text = self._of_page if is_web_page(origin.id) else self._of_text
                 yield from of_text(where, origin, stream)
 
     def _of_table(self, file: str, allowance: Allowance) -> Iterator[Document | Dropped]:
-        for number, row in enumerate(rows(Path(file), self._columns, self.encoding, allowance, self.chosen)):
-            where, row_id = f"{file}, row {number + 1}", f"{name_of(file)}#{number}"
+        found = rows(Path(file), self._columns, self.encoding, allowance, self.chosen)
+        for number, (where, row) in enumerate(found):
+            row_id = f"{name_of(file)}#{number}"
             text, origin = text_and_origin(row, self._columns, where=where, default_id=row_id)
             yield from self._converter.documents(lines_of(text), origin)
 

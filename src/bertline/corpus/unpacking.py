@@ -29,7 +29,10 @@ from pyzstd import ZstdError, ZstdFile
 from bertline.console import BertlineError
 from bertline.corpus.documents import tidy
 
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
+# Ends of the names of packed files, those of packed tar files last.
+GZIP, BZIP2, XZ, ZSTD = (".gz", ".tgz"), (".bz2", ".tbz", ".tbz2"), (".xz", ".txz"), (".zst", ".tzst")
+SHORT_TARS = (*GZIP[1:], *BZIP2[1:], *XZ[1:], *ZSTD[1:])
+ARCHIVES = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", *SHORT_TARS, ".zip")
 WEB_PAGES = (".html", ".htm", ".xhtml")
 TEXTS = (".txt", *WEB_PAGES)  # members of archives that are read
 # Names of a wiki's dump; a large one has parts, such as enwiki-20260101-pages-articles1.xml-p1p41242.bz2.
@@ -37,7 +40,8 @@ _XML = r"\.xml(-p[0-9]+p[0-9]+)?"
 DUMP_FILES = re.compile(rf"({_XML}(\.(bz2|gz|xz|zst|7z))?|\.7z)$", re.IGNORECASE)
 UNPACKED_DUMP_FILES = re.compile(rf"{_XML}$", re.IGNORECASE)  # in a 7z archive
 CRAWLS = (".warc", ".wet", ".wat")
-FORMATTED = (".pdf", ".rtf", ".doc", ".docx", ".odt", ".epub")
+FORMATTED = (".pdf", ".rtf", ".doc", ".docx", ".odt", ".epub", ".mobi", ".xls", ".xlsx", ".pptx", ".feather")
+OTHERWISE_PACKED = (".rar", ".lzma", ".lz", ".lz4")
 UNPACK_RATIO = 100.0  # of files for which a configuration sets none
 ALWAYS_ALLOWED_BYTES = 1 << 24  # small files that compress very well are harmless
 MAX_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
@@ -46,6 +50,16 @@ ZIP64 = 0xFFFF  # replaces a number that does not fit
 BUFFER_BYTES = 1 << 16
 MAX_XZ_MEMORY = 1 << 28  # bytes; `xz -9` needs 2 ** 26
 XZ_START = b"\xfd7zXZ\0"
+# By how packed files begin; no text begins so.
+PACKED_STARTS = {
+    b"\x1f\x8b\x08": "gzip",
+    **{b"BZh%d1AY&SY" % level: "bzip2" for level in range(1, 10)},
+    XZ_START: "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+    b"7z\xbc\xaf\x27\x1c": "7-Zip",
+    b"Rar!\x1a\x07": "RAR",
+}
 _COMPRESSION = re.compile(r"\.(gz|bz2|xz|zst)$", re.IGNORECASE)
 _SENTENCES = re.compile(r"[-_]sentences\.txt(\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
 
@@ -149,12 +163,15 @@ def as_damage_error(name: str) -> Iterator[None]:
         raise BertlineError(f"{name} cannot be read: permission denied; ask its owner, or see `ls -l`") from None
     except NotImplementedError as error:  # a zip of a later version
         raise BertlineError(f"{name} cannot be unpacked ({error}); pack it again") from None
-    except OSError as error:
-        # Without a number: of bz2. With this one: a position before the start.
-        if not isinstance(error, gzip.BadGzipFile) and error.errno not in (None, errno.EINVAL):
+    except (OSError, *DAMAGE) as error:
+        # Without a number: of gzip and bz2. With this one: a position before the start.
+        if getattr(error, "errno", None) not in (None, errno.EINVAL):
             raise
-        raise BertlineError(f"{name} is damaged or truncated ({error}); replace it") from None
-    except DAMAGE as error:
+        if "emory" in str(error):  # of zstd and xz
+            advice = "unpack it, or pack it again with a smaller window or dictionary (without --long)"
+            raise BertlineError(
+                f"{name} needs more memory to be unpacked than is allowed ({error}); {advice}"
+            ) from None
         raise BertlineError(f"{name} is damaged or truncated ({error}); replace it") from None
 
 
@@ -172,7 +189,7 @@ def is_compressed(name: str) -> bool:
 
     Parquet is inside; Arrow is not, as Hugging Face's datasets write it.
     """
-    return name_without_compression(name) != name or name.lower().endswith((".tgz", ".zip", ".7z", ".parquet"))
+    return name_without_compression(name) != name or name.lower().endswith((*SHORT_TARS, ".zip", ".7z", ".parquet"))
 
 
 def check_is_text(path: Path | str) -> None:
@@ -189,6 +206,23 @@ def check_is_text(path: Path | str) -> None:
         )
     if name.endswith(FORMATTED):
         raise BertlineError(f"{path} is no plain text by its name; convert it to .txt or .html, or leave it out")
+    if name.endswith(OTHERWISE_PACKED):
+        raise BertlineError(
+            f"{path} is packed in a format that is not read; pack it again as .gz, .xz, .zip or .tar.gz"
+        )
+
+
+def check_is_unpacked(stream: BinaryIO, name: str) -> None:
+    """Raise BertlineError for content that is packed though its name does not say so: many encodings decode it.
+
+    Args:
+        stream: a buffered one, at its start.
+        name: for the error.
+    """
+    start = cast(io.BufferedReader, stream).peek(10)
+    for packed_start, program in PACKED_STARTS.items():
+        if start.startswith(packed_start):
+            raise BertlineError(f"{name} is packed by {program}, which its name does not say; unpack or convert it")
 
 
 def is_archive(name: str) -> bool:
@@ -203,7 +237,7 @@ def is_web_page(name: str) -> bool:
 
 @contextmanager
 def open_unpacked(path: Path, allowance: Allowance) -> Iterator[BinaryIO]:
-    """Yield a file's bytes, unpacked if its name ends with `.gz`, `.tgz`, `.bz2`, `.xz` or `.zst`."""
+    """Yield a file's bytes, unpacked if its name ends with one of GZIP, BZIP2, XZ or ZSTD."""
     with path.open("rb") as file:
         yield unpacked(file, path.name, allowance)
 
@@ -211,14 +245,14 @@ def open_unpacked(path: Path, allowance: Allowance) -> Iterator[BinaryIO]:
 def unpacked(stream: BinaryIO, name: str, allowance: Allowance) -> BinaryIO:
     """Return the content of an open file, unpacked as `open_unpacked` does."""
     name = name.lower()
-    if name.endswith((".gz", ".tgz")):
+    if name.endswith(GZIP):
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
-    elif name.endswith(".bz2"):
+    elif name.endswith(BZIP2):
         stream = _buffered(_Streams(stream, bz2.BZ2Decompressor, b"BZh"))
-    elif name.endswith(".xz"):
+    elif name.endswith(XZ):
         limited = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY)
         stream = _buffered(_Streams(stream, limited, XZ_START, padding=b"\0"))
-    elif name.endswith(".zst"):
+    elif name.endswith(ZSTD):
         stream = cast(BinaryIO, ZstdFile(stream, "r"))
     else:
         return stream

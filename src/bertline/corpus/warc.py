@@ -17,7 +17,7 @@ from warcio.exceptions import ArchiveLoadFailed
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import Document, Dropped
 from bertline.corpus.plain_text import Converter, Origin, lines_of
-from bertline.corpus.unpacking import Allowance, as_damage_error, open_unpacked
+from bertline.corpus.unpacking import BUFFER_BYTES, Allowance, as_damage_error, open_unpacked
 from bertline.files import Json
 
 MAX_RECORD_BYTES = 1 << 26  # read as a whole; Common Crawl truncates pages at 1 or 5 MiB
@@ -71,17 +71,20 @@ def _records(file: str, stream: Any, skipped: Counter[str]) -> Iterator[tuple[di
     try:
         for number, record in enumerate(ArchiveIterator(stream, no_record_parse=True), 1):
             headers = {name.lower(): value for name, value in record.rec_headers.headers}  # ISO 28500, 4
+            length = headers.get("content-length", "")
+            # Of a file that was cut in a header, warcio gives a record with what is left.
+            if not length.isdecimal() or not headers.get("warc-record-id") or not record.rec_type:
+                raise BertlineError(f"{file}, record {number} has no type, length or id; download the file again")
             if record.rec_type != "conversion":
                 skipped[record.rec_type] += 1
                 continue
-            length = headers.get("content-length", "")
-            if not length.isdecimal() or not headers.get("warc-record-id"):
-                raise BertlineError(f"{file}, record {number} has no length or no id; download the file again")
             wanted = min(int(length), MAX_RECORD_BYTES + 1)
             content = record.raw_stream.read(wanted)
             if len(content) < wanted:
                 raise BertlineError(f"{file} is truncated in its record {number}; download it again")
             yield headers, content if wanted <= MAX_RECORD_BYTES else None
+        while stream.read(BUFFER_BYTES):  # raises its EOFError again, which warcio takes for the end of the file
+            pass
     except ArchiveLoadFailed as error:
         raise BertlineError(
             f"{file}, record {number + 1} is not a WARC record ({error}); download the file again"

@@ -10,7 +10,7 @@ from functools import cache
 from typing import BinaryIO, NamedTuple
 
 from bertline.corpus.documents import Dropped
-from bertline.corpus.encodings import NOT_OF_FILES, Encodings
+from bertline.corpus.encodings import NOT_OF_FILES, Encodings, mark_of
 
 MAX_PAGE_BYTES = 1 << 23  # read as a whole
 # Chrome has 512. The time of resiliparse grows with depth times length: at this depth, a megabyte takes five seconds.
@@ -21,18 +21,17 @@ DECLARED = re.compile(rb"<meta\b[^<>]{0,200}\bcharset\s*=\s*[\"']?\s*([\w.:-]{1,
 DECLARED_IN_XML = re.compile(rb"<\?xml\b[^<>]{0,200}?\bencoding\s*=\s*[\"']\s*([\w.:-]{1,40})")
 DECLARED_WITHIN = 1024  # bytes, https://html.spec.whatwg.org/#charset
 # Browsers take these encodings for larger ones, https://encoding.spec.whatwg.org/#names-and-labels. The keys are
-# Python's names, and labels that it does not know.
+# Python's names, and labels that neither it nor resiliparse knows.
 AS_IN_BROWSERS = {
-    **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
+    **dict.fromkeys(("ascii", "iso8859-1", "x-user-defined"), "cp1252"),
     "iso8859-9": "cp1254",
-    **dict.fromkeys(("iso8859-11", "tis-620", "windows-874"), "cp874"),
-    **dict.fromkeys(("gb2312", "gbk", "x-gbk"), "gb18030"),
+    **dict.fromkeys(("iso8859-11", "tis-620"), "cp874"),
+    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
     "big5": "big5hkscs",
-    **dict.fromkeys(("shift_jis", "x-sjis", "windows-31j"), "cp932"),
-    **dict.fromkeys(("euc_kr", "windows-949"), "cp949"),
-    "iso-8859-8-i": "iso8859-8",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    **dict.fromkeys(("x-mac-cyrillic", "x-mac-ukrainian"), "mac-cyrillic"),
 }
-MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 # The end tags of others may be left out, or there are none.
 _OPTIONAL = "p|li|d[dt]|t[dhr]|thead|tbody|tfoot|option|colgroup|html|head|body|r[bpt]|rtc"
 _VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
@@ -52,8 +51,8 @@ def read_web_page(stream: BinaryIO, encoding: Encodings) -> WebPage | Dropped:
 
     Args:
         stream: its bytes.
-        encoding: of a page that has no byte order mark and declares none, as HTML or XML; of several the first that
-            decodes it.
+        encoding: of a page that has no byte order mark and declares none that browsers know, as HTML or XML; of several
+            the first that decodes it.
     """
     content = stream.read(MAX_PAGE_BYTES + 1)
     if len(content) > MAX_PAGE_BYTES:
@@ -73,12 +72,12 @@ def read_web_page(stream: BinaryIO, encoding: Encodings) -> WebPage | Dropped:
 
 
 def _decode(content: bytes, encoding: Encodings) -> str:
-    for mark, of_mark in MARKS:
-        if content.startswith(mark):
-            return content[len(mark) :].decode(of_mark)
+    if marked := "utf-8-sig" if content.startswith(codecs.BOM_UTF8) else mark_of(content):
+        return content.decode(marked)
     declared = DECLARED.search(content, 0, DECLARED_WITHIN) or DECLARED_IN_XML.match(content, 0, DECLARED_WITHIN)
     if declared:
-        return _decode_as_browsers(content, declared[1].decode("ascii").lower())
+        with suppress(LookupError):
+            return _decode_as_browsers(content, declared[1].decode("ascii").lower())
     for one in [encoding] if isinstance(encoding, str) else encoding:
         with suppress(UnicodeError):
             return content.decode(one)
@@ -86,7 +85,11 @@ def _decode(content: bytes, encoding: Encodings) -> str:
 
 
 def _decode_as_browsers(content: bytes, label: str) -> str:
-    name = codecs.lookup(AS_IN_BROWSERS.get(label, label)).name
+    """Decode a page as its label says. Raises LookupError for one that is unknown."""
+    from resiliparse.parse.encoding import map_encoding_to_html5
+
+    name = map_encoding_to_html5(label, fallback_utf8=False) or AS_IN_BROWSERS.get(label, label)
+    name = codecs.lookup(name).name
     name = AS_IN_BROWSERS.get(name, name)
     if name in NOT_OF_FILES:  # punycode takes quadratic time
         raise LookupError(name)
