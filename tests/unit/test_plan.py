@@ -1580,10 +1580,29 @@ def test_a_plan_shows_what_has_changed_since_the_last_record(change: dict, expec
     assert changes(plan_of(changed(**change))) == expected
 
 
-def test_a_changed_file_is_no_changed_setting() -> None:
-    assert changes(plan_of(CONFIG)) == []  # there is no record yet
-    write_record_and_card(plan_of(CONFIG))
-    Path("books/one.txt").write_text("Another book.")
-    assert changes(plan_of(CONFIG)) == [
-        ["runs.first: evaluation data, another input file, a phase of another run, or the version of a stage", "", ""]
-    ]
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("books/one.txt", ["corpora.books: another input file, or the version of a stage"]),
+        ("vocab.txt", ["datasets.both: another input file, or the version of a stage"]),
+        ("weights/model.safetensors", ["runs.first.phases.phase1: initial weights, or the version of a stage"]),
+        (
+            "dev.json",
+            ["runs.first.finetune: evaluation data of squad_v1, initial weights, or the version of a stage"],
+        ),
+    ],
+)
+def test_a_changed_file_is_no_changed_setting_and_its_stage_is_named(file: str, expected: list[str]) -> None:
+    Path("vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    Path("weights").mkdir()
+    network = json.loads((ROOT / "config/models/bert-tiny.json").read_text())
+    Path("weights/config.json").write_text(json.dumps({"vocab_size": 6, **network}))
+    Path("weights/model.safetensors").write_text("{}")
+    config = changed(datasets__both__tokenizer={"file": "vocab.txt"})
+    config["runs"]["first"]["phases"]["phase1"]["initial_weights"] = {"directory": "weights"}
+    assert changes(plan_of(config)) == []  # there is no record yet
+    write_record_and_card(plan_of(config))
+    assert changes(plan_of(config)) == []
+    with Path(file).open("a") as changed_file:
+        changed_file.write("b\n")
+    assert changes(plan_of(config)) == [[what, "", ""] for what in expected]

@@ -14,11 +14,14 @@ from bertline.results.records import record_in
 from bertline.settings.configuration import definition, strip_defaults
 
 ABSENT = "-"
-OTHERS = "evaluation data, another input file, a phase of another run, or the version of a stage"
+OR_VERSION = "or the version of a stage"
 
 
 def changes(plan: Plan) -> list[list[str]]:
-    """Return a row for each setting that differs from its run's last record: its path, and its values then and now."""
+    """Return a row for each setting that differs from its run's last record: its path, and its values then and now.
+
+    Where no setting differs, a row says what else does: a corpus, a dataset, a phase or a task.
+    """
     rows = []
     for name in plan.runs:
         last, now = record_in(Path(paths.RUN.format(run=name))), record(plan, name)
@@ -33,8 +36,31 @@ def changes(plan: Plan) -> list[list[str]]:
                 *_differences(then["config"], now["config"], f"runs.{name}."),
                 *(_of_dataset(plan, then["dataset"], now["dataset"]) if then.get("dataset") and now["dataset"] else []),
             ]
-        rows += found or [[f"runs.{name}: {OTHERS}", "", ""]]
+            rows += found or [[what, "", ""] for what in _not_of_settings(plan, then, now)]
     return rows
+
+
+def _not_of_settings(plan: Plan, then: Json, now: Json) -> list[str]:
+    """Return what differs between two records of the same settings: the first stage that does."""
+    if now["dataset"] and then["dataset"]["fingerprint"] != now["dataset"]["fingerprint"]:
+        before = then["dataset"].get("corpora", [])  # records of earlier versions have none
+        corpora = [plan.corpora[key]["name"] for key in now["dataset"].get("corpora", []) if key not in before]
+        if before and corpora:
+            return [f"corpora.{corpus}: another input file, {OR_VERSION}" for corpus in corpora]
+        return [f"datasets.{plan.datasets[now['dataset']['fingerprint']]['name']}: another input file, {OR_VERSION}"]
+    where = f"runs.{now['run']}"
+    for phase in _unlike(then["phases"], now["phases"]):
+        return [f"{where}.phases.{phase['name']}: initial weights, {OR_VERSION}"]  # later ones begin with its weights
+    tasks = dict.fromkeys(finetuning["task"] for finetuning in _unlike(then["finetunings"], now["finetunings"]))
+    return [f"{where}.finetune: evaluation data of {task}, initial weights, {OR_VERSION}" for task in tasks] or [
+        f"{where}: {OR_VERSION.removeprefix('or ')}"
+    ]
+
+
+def _unlike(then: list[Json], now: list[Json]) -> list[Json]:
+    """Return the entries that are not among those of an earlier record."""
+    before = {entry["fingerprint"] for entry in then}
+    return [entry for entry in now if entry["fingerprint"] not in before]
 
 
 def _of_dataset(plan: Plan, then: Json, now: Json) -> Iterator[list[str]]:

@@ -119,6 +119,7 @@ def record(plan: Plan, name: str) -> Json:
         and {
             "fingerprint": run["dataset"],
             "path": plan.dataset_folder(run["dataset"]),
+            **({"corpora": plan.datasets[run["dataset"]]["corpora"]} if run["dataset"] in plan.built_datasets else {}),
             **_phases_of_others(plan, run),
         },
         "phases": [
