@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from test_corpus_unpacking import tar_bytes, zip_bytes
 
 from bertline.console import BertlineError
-from bertline.corpus import encodings, plain_text, sources
+from bertline.corpus import encodings, plain_text, sources, unpacking
 from bertline.corpus.cleaning_steps import STEPS, clean_text, no_counts
 from bertline.corpus.sentences import splitter_of
 
@@ -399,11 +399,17 @@ def test_chunks_do_not_alter_lines(tmp_path_factory: pytest.TempPathFactory, enc
 @settings(deadline=None, max_examples=60)
 @given(content=st.binary(max_size=40) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "surrogatepass")))
 @example(content=b"\xef\xbb")
+@example(content=b"PK\x03\x04")
+@example(content=b"Rar!\x1a\x07")
 def test_any_bytes_are_a_document_a_reason_or_one_line(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
-    """NULs, half surrogate pairs, a single word, nothing at all."""
+    """NULs, half surrogate pairs, the start of a packed file, a single word, nothing at all."""
     folder = tmp_path_factory.mktemp("bytes")
+    if content.startswith(tuple(unpacking.PACKED_STARTS)):
+        with pytest.raises(BertlineError, match=r"a.txt is packed by "):
+            read(folder, put(folder / "a.txt", content))
+        return
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
