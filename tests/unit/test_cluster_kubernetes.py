@@ -443,17 +443,6 @@ def test_a_job_that_cannot_be_completed_is_deleted_before_the_next_one_is_submit
     assert [arguments[0] for arguments, _ in asked(kubectl)[-3:]] == ["delete"] * 3
 
 
-def test_a_job_that_may_have_been_made_when_snakemake_ended_is_deleted(kubectl, tmp_path):
-    """The answer to its creation is lost, and snakemake ends meanwhile."""
-    (kubectl / "away").write_text("create")
-    (kubectl / "ends").touch()
-    with pytest.raises(BertlineError, match=r"snakemake has ended; its new job .* was canceled"):
-        kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
-    deleted, created = asked(kubectl)[-1], asked(kubectl)[2]
-    assert deleted[0][:2] == ["delete", "job"]
-    assert deleted[0][-1] == created[1]["metadata"]["name"]
-
-
 def test_without_a_configuration_of_kubectl_nothing_waits(kubectl, tmp_path):
     """kubectl then asks this machine."""
     (kubectl / "unknown").touch()
@@ -461,7 +450,10 @@ def test_without_a_configuration_of_kubectl_nothing_waits(kubectl, tmp_path):
         kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
 
 
-def test_a_job_whose_submission_outlives_snakemake_is_deleted(kubectl, tmp_path):
+@pytest.mark.parametrize("away", ["", "create"])
+def test_a_job_whose_submission_outlives_snakemake_is_deleted(kubectl, tmp_path, away):
+    """Also if the answer to its creation is lost."""
+    (kubectl / "away").write_text(away)
     (kubectl / "ends").touch()
     with pytest.raises(BertlineError, match=r"snakemake has ended; its new job .* was canceled"):
         kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)

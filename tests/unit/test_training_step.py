@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from synthetic_dataset import MODEL, recipe, write_dataset
+from test_training_kfac import KFAC
 
 from bertline.training.data.opening import open_training_data
 from bertline.training.data.shapes import Batching
@@ -17,10 +18,6 @@ from bertline.training.setup import make_learner
 from bertline.training.step import UNFINISHED, has_overflowed, train_step
 
 CPU = torch.device("cpu")
-KFAC = {
-    "method": "eigen", "decay": 0.95, "damping": 0.003, "kl_clip": 0.001, "factor_interval": 1, "inverse_interval": 10,
-    "skip": [], "gradient_factor": "sample",
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +78,7 @@ def test_all_groups_of_weights_have_the_learning_rate_of_the_step(learner_of):
 
 @pytest.mark.parametrize("scale", [1.0, FIRST])
 def test_the_factors_of_kfac_do_not_depend_on_the_loss_scale(learner_of, scale):
-    learner, expected = learner_of(kfac=KFAC), learner_of(kfac=KFAC)
+    learner, expected = (learner_of(kfac={**KFAC, "gradient_factor": "sample"}) for _ in range(2))
     learner.scale.value, expected.scale.value = scale, 2.0
     for one in (learner, expected):
         assert train_step(one, 1, 0).updated
