@@ -168,6 +168,8 @@ def test_libraries_for_cuda_are_installed_with_a_torch_that_needs_them(project: 
     done, installed = install(project)
     assert done.returncode == 0, done.stderr
     assert installed == {"bertline", "some-package", "torch", "cuda-library"}
+    compiled = {path.name.split(".")[0] for path in site_packages(project).glob("__pycache__/*.pyc")}
+    assert {"some_package", "torch", "cuda_library"} <= compiled
 
 
 @pytest.mark.parametrize("by", ["variable", "file"])
