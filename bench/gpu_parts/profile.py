@@ -10,7 +10,7 @@ from pathlib import Path
 from steps import WARM_UP_STEPS, group_of_one, synchronize
 from torch.profiler import ProfilerActivity, profile
 
-from bertline.training.profiling import class_of
+from bertline.training.profiling import class_of, kernel_milliseconds
 from gpu_parts.context import Context, Result
 from gpu_parts.speed import WAYS, Case, cases, make_step, open_data
 
@@ -36,12 +36,8 @@ def run(context: Context) -> Iterator[Result]:
             synchronize(group.device)
             seconds = time.perf_counter() - started
         step.close()
-    events = profiler.key_averages()
-    print(events.table(sort_by="self_device_time_total" if on_gpu else "self_cpu_time_total"))
-    kernels = {
-        event.key: (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1000 / STEPS
-        for event in events
-    }
+    print(profiler.key_averages().table(sort_by="self_device_time_total" if on_gpu else "self_cpu_time_total"))
+    kernels = kernel_milliseconds(profiler, STEPS)
     milliseconds: dict[str, float] = {}
     for name, spent in kernels.items():
         found = class_of(name)

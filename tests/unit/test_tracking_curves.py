@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import math
 import shutil
 import struct
@@ -20,6 +21,7 @@ from bertline.files import read_json, write_json
 from bertline.results import paths
 from bertline.tracking import curves
 from bertline.tracking.curves import TAGS, write_curves
+from bertline.tracking.following import repeat
 
 RECORD, PHASE = Path("results/runs/demo/record.json"), "phase1"
 
@@ -176,11 +178,35 @@ def test_a_kill_at_any_moment_doubles_nothing(run: Path, monkeypatch: pytest.Mon
         patched.setattr(curves, "write_text", killed_write)
         with pytest.raises(KilledError):
             write()
-    for left in list(Path("results/curves").rglob(".*.part/*")):
-        left.rename(left.with_name("events.out.tfevents.1.host"))  # as of an earlier second
     write()
     check([0, 10, 20])
     assert not [path for path in Path("results/curves").rglob("*") if path.name.startswith(".")]
+
+
+def test_on_a_full_disk_a_pass_ends_with_an_error_and_the_next_one_writes_all(run: Path) -> None:
+    train_to(run, [0, 10, 20], durable=20)
+    events_folder().mkdir(parents=True)
+    (events_folder() / curves.UNFINISHED).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        write()
+    (events_folder() / curves.UNFINISHED).unlink()
+    write()
+    check([0, 10, 20])
+
+
+def test_a_follower_survives_a_full_disk(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    passes = iter([OSError(errno.ENOSPC, "No space left on device", "a.csv"), 0, KeyboardInterrupt])
+
+    def one_pass() -> int:
+        result = next(passes)
+        if result == 0:
+            return 0
+        raise result
+
+    monkeypatch.setattr("bertline.tracking.following.time.sleep", lambda seconds: None)
+    repeat(one_pass, "%d", seconds=10)
+    assert caplog.messages == ["[Errno 28] No space left on device: 'a.csv'; trying again every 10 seconds"]
+    assert not list(passes)
 
 
 def test_two_passes_at_once_write_each_point_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

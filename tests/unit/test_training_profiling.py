@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 from synthetic_dataset import recipe, write_dataset
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import EventList, FunctionEvent
 from training_processes import Trainer
 
 from bertline.console import BertlineError
-from bertline.training.profiling import class_of, marked, profiled
+from bertline.training.profiling import class_of, kernel_milliseconds, marked, profiled
 
 
 @pytest.mark.parametrize(
@@ -76,8 +79,27 @@ def test_nsight_needs_a_gpu():
         pass
 
 
-@pytest.mark.parametrize(("done", "first"), [(0, 1), (0, 3), (2, 3), (1, 4)])
-def test_nsight_records_exactly_the_steps(monkeypatch, done, first):
+def of_gpu(name, begin, end, device=DeviceType.CUDA, *, annotation=False):
+    """As the profiler makes events: times in microseconds."""
+    times = {"start_us": begin, "end_us": end, "stack": [], "input_shapes": []}
+    places = {"thread": 1, "device_type": device, "device_index": 0, "use_device": "cuda"}
+    return FunctionEvent(id=begin, name=name, is_user_annotation=annotation, **times, **places)
+
+
+def test_a_kernel_counts_once_on_a_gpu(monkeypatch):
+    """Its operator has its time as well, and so has the annotation of the step."""
+    operator = of_gpu("aten::addmm", 100, 200, DeviceType.CPU)
+    operator.append_kernel("sm90_xmma_gemm_bf16", 0, 10_000)
+    step = of_gpu("ProfilerStep#7", 300, 20_000, annotation=True)
+    events = EventList([operator, of_gpu("sm90_xmma_gemm_bf16", 300, 10_300), step], use_device="cuda")
+    events._build_tree()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert kernel_milliseconds(SimpleNamespace(key_averages=events.key_averages), 2) == {"sm90_xmma_gemm_bf16": 5.0}
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """What Nsight's tools are told, on a machine without a GPU."""
     events = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
@@ -85,6 +107,32 @@ def test_nsight_records_exactly_the_steps(monkeypatch, done, first):
     monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: events.append("stop"))
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda text: None)
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: None)
+    return events
+
+
+@pytest.mark.parametrize(
+    ("steps", "done", "recorded", "message"),
+    [
+        ((3, 7), 5, [], "steps 3 to 7 are not profiled: training resumes at step 5"),
+        ((12, 14), 2, [], "steps 12 to 14 are not profiled: training ended at step 7"),
+        ((6, 9), 2, [6, 7], "only steps 6 to 7 are profiled: training ended"),
+    ],
+)
+def test_nsight_begins_and_ends_in_pairs_and_the_log_says_what_is_missing(
+    events, caplog, steps, done, recorded, message
+):
+    with marked(steps, done=done) as after_step:
+        for step in range(done + 1, 8):
+            events.append(step)
+            after_step()
+    assert caplog.messages == [message]
+    assert events.count("start") == events.count("stop") == bool(recorded)
+    if recorded:
+        assert events[events.index("start") + 1 : events.index("stop")] == recorded
+
+
+@pytest.mark.parametrize(("done", "first"), [(0, 1), (0, 3), (2, 3), (1, 4)])
+def test_nsight_records_exactly_the_steps(events, done, first):
     with marked((first, first + 1), done=done) as after_step:
         for step in range(done + 1, 8):
             events.append(step)

@@ -12,14 +12,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from filelock import FileLock
 
 from bertline.console import BertlineError
-from bertline.files import one_line_damage, write_text
+from bertline.files import fsync_directory, one_line_damage, write_text
 from bertline.results.journal import JournalPoint
 from bertline.results.records import Training, read_record, runs_in
 from bertline.tracking.following import repeat
@@ -34,6 +34,7 @@ TAGS = {
     "train/epoch": "epoch",
 }
 EVENTS = "events.out.tfevents.{written:010d}.step-{step}.time-{timestamp}"
+UNFINISHED = ".unfinished"  # without "tfevents", by which TensorBoard finds its files
 OF_EVENTS = re.compile(r"\.step-(\d+)\.time-(\d+)$")
 
 
@@ -104,7 +105,7 @@ def _add_events(training: Training, folder: Path) -> None:
 
 
 def _end_of(path: Path) -> tuple[int, int]:
-    """Return the step and the time of an event file's last point; (-1, -1) for a file of an earlier version."""
+    """Return the step and the time of an event file's last point; (-1, -1) for a file of another program."""
     found = OF_EVENTS.search(path.name)
     return (int(found[1]), int(found[2])) if found else (-1, -1)
 
@@ -112,16 +113,24 @@ def _end_of(path: Path) -> tuple[int, int]:
 def _write_events(
     points: Sequence[JournalPoint], folder: Path, last: JournalPoint, *, dropped_from: int | None
 ) -> None:
-    from tensorboardX import SummaryWriter
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+    from tensorboardX.record_writer import RecordWriter
+    from tensorboardX.summary import scalar
 
-    aside = folder.parent / f".{folder.name}.part"
-    shutil.rmtree(aside, ignore_errors=True)  # of a killed pass
-    with SummaryWriter(str(aside), purge_step=dropped_from) as writer:
-        for point in points:
-            for name, value in point.metrics.items():
-                writer.add_scalar(TAGS.get(name, name), value, point.step, walltime=point.timestamp / 1000)
-    (written,) = aside.iterdir()
+    events = [Event(wall_time=points[0].timestamp / 1000 if points else 0, file_version="brain.Event:2")]
+    if dropped_from is not None:
+        events.append(Event(step=dropped_from, session_log=SessionLog(status=SessionLog.START)))
+    for point in points:
+        for name, value in point.metrics.items():
+            summary = scalar(TAGS.get(name, name), value)
+            events.append(Event(wall_time=point.timestamp / 1000, step=point.step, summary=summary))
     number = len(list(folder.glob("events.out.tfevents.*")))
     folder.mkdir(parents=True, exist_ok=True)
-    written.rename(folder / EVENTS.format(written=number, step=last.step, timestamp=last.timestamp))
-    aside.rmdir()
+    aside = folder / UNFINISHED
+    # Its SummaryWriter writes in a thread, which a full disk ends: then it waits for ever.
+    with closing(RecordWriter(str(aside.absolute()))) as writer:
+        for event in events:
+            writer.write(event.SerializeToString())
+        writer.flush()
+    aside.rename(folder / EVENTS.format(written=number, step=last.step, timestamp=last.timestamp))
+    fsync_directory(folder)

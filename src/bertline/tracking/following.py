@@ -32,7 +32,7 @@ def repeat(one_pass: Callable[[], int], sent: str, seconds: float) -> None:
                 if number := one_pass():
                     logger.info(sent, number)
                 reported = ""
-            except BertlineError as error:
+            except (BertlineError, OSError) as error:  # the latter of a full disk, which somebody may empty
                 if reported != (reported := str(error)):
                     logger.warning("%s; trying again every %g seconds", error, seconds)
             time.sleep(seconds)

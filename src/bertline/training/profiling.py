@@ -11,12 +11,16 @@ from pathlib import Path
 
 import torch
 from tabulate import tabulate
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from bertline.console import BertlineError
 from bertline.files import write_atomically, write_text
 
 logger = logging.getLogger(__name__)
+
+PAST = "steps %d to %d are not profiled: training resumes at step %d"
+NOT_REACHED = "steps %d to %d are not profiled: training ended at step %d"
 
 # The first pattern that matches a kernel's name counts.
 CLASSES = {
@@ -44,7 +48,7 @@ def profiled(steps: tuple[int, int], folder: Path, *, done: int) -> Iterator[Cal
     """
     before = steps[0] - 1 - done
     if before < 0:
-        logger.warning("steps %d to %d are not profiled: training resumes at step %d", *steps, done)
+        logger.warning(PAST, *steps, done)
         yield lambda: None
         return
     activities = [ProfilerActivity.CPU]
@@ -71,12 +75,15 @@ def profiled(steps: tuple[int, int], folder: Path, *, done: int) -> Iterator[Cal
 
         yield after_step
         if finished <= before:
-            logger.warning("steps %d to %d are not profiled: training ended at step %d", *steps, done + finished)
+            logger.warning(NOT_REACHED, *steps, done + finished)
 
 
 @contextmanager
 def marked(steps: tuple[int, int], *, done: int) -> Iterator[Callable[[], None]]:
     """Mark steps as the range that nsys and ncu record; yield a function to call after each step of this process.
+
+    Steps before the first one of this process cannot be marked, and a training may end within the range: both are
+    logged.
 
     With `nsys profile --capture-range=cudaProfilerApi` or `ncu --profile-from-start off`. Arguments as of `profiled`.
 
@@ -84,15 +91,17 @@ def marked(steps: tuple[int, int], *, done: int) -> Iterator[Callable[[], None]]
     """
     if not torch.cuda.is_available():
         raise BertlineError("--profiler nsight: there is no GPU here; leave it out, and PyTorch profiles the CPU")
+    if steps[0] <= done:
+        logger.warning(PAST, *steps, done)
+        yield lambda: None
+        return
     finished = done
 
     def after_step() -> None:
         nonlocal finished
         finished += 1
         if finished == steps[1]:
-            torch.cuda.synchronize()
-            torch.cuda.nvtx.range_pop()
-            torch.cuda.profiler.stop()
+            end()
         begin_if_due()
 
     def begin_if_due() -> None:
@@ -101,8 +110,18 @@ def marked(steps: tuple[int, int], *, done: int) -> Iterator[Callable[[], None]]
             torch.cuda.profiler.start()
             torch.cuda.nvtx.range_push(f"steps {steps[0]} to {steps[1]}")
 
+    def end() -> None:
+        torch.cuda.synchronize()
+        torch.cuda.nvtx.range_pop()
+        torch.cuda.profiler.stop()
+
     begin_if_due()
     yield after_step
+    if finished < steps[0]:
+        logger.warning(NOT_REACHED, *steps, finished)
+    elif finished < steps[1]:
+        end()
+        logger.warning("only steps %d to %d are profiled: training ended", steps[0], finished)
 
 
 def class_of(kernel: str) -> str:
@@ -110,19 +129,29 @@ def class_of(kernel: str) -> str:
     return next((name for name, pattern in CLASSES.items() if re.search(pattern, kernel, re.IGNORECASE)), "other")
 
 
+def kernel_milliseconds(profiler: profile, steps: int) -> dict[str, float]:
+    """Return the milliseconds a step that each kernel took, by name: on a GPU if there is one, otherwise operators.
+
+    On a GPU, operators and annotations are events, too, with the time of their kernels.
+    """
+    events = profiler.key_averages()
+    if not torch.cuda.is_available():
+        return {event.key: event.self_cpu_time_total / 1000 / steps for event in events}
+    kernels = [event for event in events if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
+    return {event.key: event.self_device_time_total / 1000 / steps for event in kernels}
+
+
 def _write(profiler: profile, folder: Path, number: int) -> None:
-    on_gpu = torch.cuda.is_available()
     milliseconds: defaultdict[str, float] = defaultdict(float)
-    for event in profiler.key_averages():
-        spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total
-        milliseconds[class_of(event.key)] += spent / 1000 / number
+    for name, spent in kernel_milliseconds(profiler, number).items():
+        milliseconds[class_of(name)] += spent
     total = sum(milliseconds.values())
     rows = [
         (name, f"{spent:,.2f}", f"{100 * spent / total:.1f}")
         for name, spent in sorted(milliseconds.items(), key=lambda row: -row[1])
         if spent
     ]
-    device = "GPU" if on_gpu else "CPU"
+    device = "GPU" if torch.cuda.is_available() else "CPU"
     table = tabulate(rows, headers=["kernels", f"{device} ms a step", "percent"], disable_numparse=True)
     write_text(folder / "kernels.txt", f"{table}\n")
     with write_atomically(folder / "trace.json") as path:
