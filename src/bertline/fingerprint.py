@@ -15,8 +15,7 @@ from typing import Any
 # contains digests of small outputs and fails if this is forgotten.
 STAGE_VERSIONS = {
     "extraction": 4,  # by bertline's own extractor
-    "documents": 5,
-    "parts": 1,  # only of corpora of many files, in addition to "documents"
+    "documents": 6,
     "plain_text": 2,  # only of corpora that are not dumps of Wikimedia, in addition to "documents"
     "gopher_repetition": 1,  # only of corpora with this filter, in addition to "documents"
     "signatures": 3,
@@ -27,8 +26,8 @@ STAGE_VERSIONS = {
     "samples": 2,
     "sentence_order": 1,  # only of datasets with this objective, in addition to "samples"
     "import": 1,
-    "pretraining": 4,
-    "finetuning": 11,
+    "pretraining": 5,
+    "finetuning": 12,
     "collection": 1,
 }
 

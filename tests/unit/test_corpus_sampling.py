@@ -10,7 +10,7 @@ import pytest
 from shard_plans import make_plan
 
 from bertline.corpus.compressed import write_compressed
-from bertline.corpus.index import INDEX_TYPE, index_of
+from bertline.corpus.index import INDEX_TYPE, index_of, write_index
 from bertline.corpus.sampling import last_of_sample
 from bertline.files import Json
 from bertline.results.paths import HELD_OUT
@@ -31,7 +31,7 @@ def write_corpora(folder: Path, documents: int, parts: int, names: str = "ab") -
         for number, part in enumerate(np.array_split(rows, parts)):
             part["offset"] = np.cumsum(part["length"]) - part["length"]
             paths.append(str(folder / f"{name}{parts}-{number}.txt.zst"))
-            np.save(index_of(paths[-1]), part)
+            write_index(index_of(paths[-1]), part)
         corpora.append((name, paths))
     return corpora
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import tracemalloc
@@ -22,7 +21,7 @@ from shard_plans import make_plan, write_plan
 from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed, write_compressed
 from bertline.corpus.documents import Document, Dropped, write_documents
-from bertline.corpus.index import INDEX_TYPE, index_of, read_index
+from bertline.corpus.index import INDEX_TYPE, index_of, read_index, write_index
 from bertline.corpus.removal import part_of
 from bertline.corpus.shards import (
     FEW_DOCUMENTS,
@@ -274,17 +273,14 @@ def test_an_invalid_index_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.index.npy"
     with pytest.raises(BertlineError, match="does not exist"):
         read_index(path)
-    path.write_bytes(b"\x93NUMPY")
-    with pytest.raises(BertlineError, match="is not an index"):
-        read_index(path)
-    np.save(path, np.zeros(3))
-    with pytest.raises(BertlineError, match="has the layout float64"):
-        read_index(path)
-    rows: Any = np.array([(0, 10, 1, 1), (11, 10, 2, 1)], dtype=INDEX_TYPE)
-    np.save(path, rows)
+    for save in (lambda: path.write_bytes(b"\x93NUMPY"), lambda: np.save(path, np.zeros(3, dtype=INDEX_TYPE))):
+        save()
+        with pytest.raises(BertlineError, match="is damaged or not an index"):
+            read_index(path)
+    write_index(path, [(0, 10, 1, 1), (11, 10, 2, 1)])
     with pytest.raises(BertlineError, match="do not follow each other"):
         read_index(path)
-    np.save(path, np.array([(0, 10, 1, 1), (10, 1, 2, 0)], dtype=INDEX_TYPE))
+    write_index(path, [(0, 10, 1, 1), (10, 1, 2, 0)])
     with pytest.raises(BertlineError, match="its documents are empty"):
         read_index(path)
 
@@ -316,7 +312,7 @@ def test_the_memory_for_a_plan_is_that_of_a_shard(tmp_path: Path, monkeypatch: p
         names = [f"part-{number:05d}" for number in range(parts)]
         with write_compressed(tmp_path / "removed.zst") as file:
             for name in names:
-                np.save(tmp_path / f"{name}.index.npy", rows)
+                write_index(tmp_path / f"{name}.index.npy", rows)
                 for document in range(0, len(rows), 2):
                     record = {"corpus": "a", "part": name, "document": document, "reason": "exact_duplicate"}
                     file.write(json.dumps(record).encode() + b"\n")
@@ -357,7 +353,7 @@ def test_huge_corpora_do_not_overflow(tmp_path: Path) -> None:
     rows = np.zeros(len(lengths), dtype=INDEX_TYPE)
     rows["length"], rows["offset"], rows["sentences"] = lengths, np.cumsum(lengths) - lengths, 1
     rows["id_hash"][1:] = 2**63  # the first is held out
-    np.save(tmp_path / "a.index.npy", rows)
+    write_index(tmp_path / "a.index.npy", rows)
     plan = make_plan([("a", [str(tmp_path / "a.txt.zst")])], 4000, 0.1)
     assert all(
         pieces[0]["ranges"][0][1] == number + 2 for number, pieces in enumerate(list(plan["shards"].values())[:-1])
@@ -466,26 +462,15 @@ def test_a_plan_whose_checksum_has_another_name_is_refused(tmp_path: Path) -> No
     part, plan = write_part(tmp_path, "books", 0, ["One.", "Two."]), tmp_path / "plan.jsonl"
     write_plan(plan, make_plan([("books", [part])], 1, 1e-9))
     plan.write_text(plan.read_text().replace("crc32", "arc32", 1))
-    with pytest.raises(BertlineError, match=r"plan.jsonl is not a plan \(its first line has other keys\)"):
+    with pytest.raises(BertlineError, match=r"plan.jsonl is damaged or not a plan"):
         read_plan(plan)
 
 
 def test_an_index_whose_checksum_has_another_name_is_refused(tmp_path: Path) -> None:
     path = Path(index_of(write_part(tmp_path, "books", 0, ["One.", "Two."])))
     path.write_bytes(path.read_bytes().replace(b"crc32", b"crc12"))
-    with pytest.raises(BertlineError, match=r"index.npy has more bytes than its 2 rows"):
+    with pytest.raises(BertlineError, match=r"index.npy is damaged or not an index"):
         read_index(path)
-
-
-def test_a_plan_and_an_index_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    part, plan = write_part(tmp_path, "books", 0, ["One. Two.", "Three."]), tmp_path / "plan.jsonl"
-    write_plan(plan, make_plan([("books", [part])], 1, 1e-9))
-    pieces, index = read_pieces(plan, "00000"), read_index(index_of(part))
-    plan.write_text(re.sub(r', "crc32": \d+\}', "}", plan.read_text()))
-    np.save(index_of(part), index)
-    assert "crc32" not in plan.read_text()
-    assert read_pieces(plan, "00000") == pieces
-    assert read_index(index_of(part)).tolist() == index.tolist()
 
 
 def test_dropped_documents_do_not_reach_the_sentences(tmp_path: Path) -> None:
@@ -521,5 +506,5 @@ def test_a_job_parses_its_own_line_of_the_plan(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("content", ["", "[", "\xff", "{}\n"])
 def test_an_invalid_plan_is_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "plan.jsonl").write_text(content, encoding="latin-1")
-    with pytest.raises(BertlineError, match=r"plan\.jsonl is not a plan .*delete it and make it again"):
+    with pytest.raises(BertlineError, match=r"plan\.jsonl is damaged or not a plan .*; delete it and make it again"):
         write_shard(tmp_path / "plan.jsonl", "00000", tmp_path / "00000.txt.zst")

@@ -46,6 +46,7 @@ DIGESTS = {
     ("documents", 3): "b32cef5cb7c4791e",
     ("documents", 4): "b32cef5cb7c4791e",  # other for scripts without spaces, and for a paragraph a line
     ("documents", 5): "b32cef5cb7c4791e",  # other for stop words with capitals
+    ("documents", 6): "b32cef5cb7c4791e",  # corpora of more than 250 files in other parts
     ("plain_text", 1): "d519d7053c963b7b",
     (
         "plain_text",
@@ -81,11 +82,13 @@ COURSES = {
     ("pretraining", 2): [6.3088, 5.502, 5.9281, 5.5205, 5.2943, 5.4184],
     ("pretraining", 3): [6.3088, 5.502, 5.9281, 5.5205, 5.2943, 5.4184],  # other in bf16
     ("pretraining", 4): [6.2219, 5.4381, 5.8957, 5.6068, 5.3842, 5.2785],  # dropout of fewer tokens in the last layer
+    ("pretraining", 5): [6.2219, 5.4381, 5.8957, 5.6068, 5.3842, 5.2785],  # other in fp16 after a phase in fp16
     ("finetuning", 7): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],
     ("finetuning", 8): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # other scores of tags without prefixes
     ("finetuning", 9): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # other answers with marks, and scores of BMES
     ("finetuning", 10): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # exports with the task's length
     ("finetuning", 11): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # other scores of tags, answers and classes
+    ("finetuning", 12): [0.9301, 0.9409, 0.7341, 0.7261, 0.735, 0.6317],  # the times of a recipe are in milliseconds
 }
 
 MASKED = ("masked_lm_positions", "masked_lm_ids")

@@ -259,11 +259,12 @@ def untrained(plan: Plan) -> Plan:
     return plan
 
 
+SPEEDS = ("train/samples_per_second", "train/overall_samples_per_second")
+
+
 def write_speed(path: Path, *samples_per_second: float) -> None:
     """A journal; its last line is half written."""
-    points = [
-        {"step": 1, "timestamp": 5000, "metrics": {"train/samples_per_second": rate}} for rate in samples_per_second
-    ]
+    points = [{"step": 1, "timestamp": 5000, "metrics": dict.fromkeys(SPEEDS, rate)} for rate in samples_per_second]
     write(path, "".join(json.dumps(point) + "\n" for point in points) + '{"step": 2, "met')
 
 

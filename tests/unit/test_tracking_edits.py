@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from synthetic_runs import START, journal_line, write, write_journal, write_run
 
 from bertline.tracking import publishing
 from bertline.tracking.origin import read_origin
-from bertline.tracking.sending import digest_of_lines, short_name
+from bertline.tracking.sending import digest_of_lines
 from bertline.tracking.store import track
 
 DESCRIPTION = "mlflow.note.content"
@@ -71,15 +70,6 @@ def test_an_edited_description_stays_and_an_emptied_one_is_written_again(record:
     write(record, content)
     track([record], uri())
     assert named("demo").data.tags[DESCRIPTION] == sent
-
-
-def test_a_description_that_an_earlier_version_sent_is_brought_up_to_date(record: Path) -> None:
-    track([record], uri())
-    client, run_id, sent = MlflowClient(uri()), named("phase1").info.run_id, named("phase1").data.tags[DESCRIPTION]
-    client.delete_tag(run_id, "mlflow.bertline.described")
-    client.set_tag(run_id, DESCRIPTION, f"Still training. {sent}")
-    track([record], uri())
-    assert named("phase1").data.tags[DESCRIPTION] == sent
 
 
 def test_runs_that_a_person_restored_stay_next_to_those_that_were_made_again(
@@ -190,23 +180,3 @@ def test_a_run_with_hundreds_of_files_is_sent_again_and_again(record: Path, numb
         assert len(named("demo").data.tags[publishing.SENT_TAG]) < 8000
     files = MlflowClient(uri()).list_artifacts(named("demo").info.run_id, "figures")
     assert len(files) == number
-
-
-def test_files_in_the_note_of_an_earlier_version_are_not_sent_again(
-    record: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report = figures(2)
-    track([record], uri(), report)
-    client, run = MlflowClient(uri()), named("demo")
-    note = json.loads(run.data.tags[publishing.SENT_TAG])
-    digests = note.pop("files")
-    names = ["index.html", record.name, *(f"figures/{path.name}" for path in Path("report/figures/demo").iterdir())]
-    note["artifacts"] = {name: digests[short_name(name)] for name in names}
-    client.set_tag(run.info.run_id, publishing.SENT_TAG, json.dumps(note, sort_keys=True))
-    sent: list[str] = []
-    monkeypatch.setattr(MlflowClient, "log_artifact", lambda _self, _run, path, _folder=None: sent.append(path))
-    track([record], uri(), report)
-    assert not sent
-    (report.parent / "figures/demo").joinpath(os.listdir("report/figures/demo")[0]).write_text("<svg>changed</svg>")
-    track([record], uri(), report)
-    assert len(sent) == 1

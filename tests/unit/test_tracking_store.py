@@ -180,20 +180,10 @@ def test_sending_every_point_again_changes_nothing(record: Path) -> None:
     assert everything() == before
 
 
-def test_a_note_of_an_earlier_version_is_read_and_the_present_one_is_hidden(record: Path) -> None:
+def test_the_note_of_what_was_sent_is_hidden(record: Path) -> None:
     track([record], uri())
-    client, before = MlflowClient(uri()), everything()
     for run in runs().values():
         assert not [key for key, value in run.data.tags.items() if not key.startswith("mlflow.") and value[:1] == "{"]
-        client.set_tag(run.info.run_id, "bertline.sent", run.data.tags["mlflow.bertline.sent"])
-        client.delete_tag(run.info.run_id, "mlflow.bertline.sent")
-    assert track([record], uri())["sent"] == 0
-    old = runs()["phase1"]
-    assert everything().keys() == before.keys()
-    journal_of_phase1 = Path("results/phases/phase1/metrics.jsonl")
-    write_journal(journal_of_phase1, [journal_line(step, offset=1.0) for step in (10, 20)])
-    assert track([record], uri())["sent"] > 0
-    assert stored_points(client.get_run(old.info.run_id)) == stored_points(old)
 
 
 def test_a_deleted_run_is_made_again_and_its_children_follow_it(record: Path) -> None:

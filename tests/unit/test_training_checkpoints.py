@@ -172,14 +172,6 @@ def test_any_changed_bytes_of_a_state_give_the_same_state_or_the_checkpoint_befo
     record_property("faults", 60 * TIMES)
 
 
-def test_a_checkpoint_of_an_earlier_version_without_a_digest_of_its_state_is_used(tmp_path):
-    file = save(tmp_path, 6) / "state.json"
-    state = json.loads(file.read_text())
-    del state["digests"]["state.json"]
-    file.write_text(json.dumps(state))
-    assert find_checkpoint(tmp_path, "mine")[1]["step"] == 6
-
-
 def test_the_durable_step_is_that_of_the_checkpoint_before_a_damaged_one(tmp_path):
     """Up to it points of the journal are sent to MLflow, which cannot retract them."""
     for step in (3, 6):

@@ -95,12 +95,6 @@ def test_a_process_number_used_again_does_not_keep_the_lock(tmp_path):
     assert TrainingLock(tmp_path).try_acquire() is None
 
 
-def test_a_lock_in_the_form_of_an_earlier_version_lives_by_its_heartbeat(tmp_path):
-    assert TrainingLock(tmp_path).try_acquire() is None
-    forge(tmp_path, process_started=1.0)
-    assert TrainingLock(tmp_path).try_acquire() == f"process {os.getpid()} on {socket.gethostname()}"
-
-
 def test_a_process_of_another_user_that_proc_hides_keeps_the_lock(tmp_path, monkeypatch):
     """Mounted with hidepid=2, /proc has only one's own processes; a signal to another's is not permitted."""
     assert TrainingLock(tmp_path).try_acquire() is None

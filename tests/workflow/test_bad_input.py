@@ -142,8 +142,9 @@ def make_another_model_of(checkpoint: Path) -> None:
     name = "encoder.layers.0.output.weight"
     save_file({**weights, name: weights[name][:, :3].contiguous()}, checkpoint / "model.safetensors")
     state = json.loads((checkpoint / "state.json").read_text())
-    del state["digests"]["state.json"]  # as in earlier versions
+    del state["digests"]["state.json"]
     state["digests"]["model.safetensors"] = hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()
+    state["digests"]["state.json"] = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
     (checkpoint / "state.json").write_text(json.dumps(state))
 
 

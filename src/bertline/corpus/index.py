@@ -1,7 +1,6 @@
 """The file format of indexes: the position of each document of a part in its sentences.
 
-An index is a `.npy` of INDEX_TYPE with a checksum after the array, where numpy reads nothing. Those of earlier versions
-have none.
+An index is a `.npy` of INDEX_TYPE with a checksum after the array, where numpy reads nothing.
 """
 
 from __future__ import annotations
@@ -48,11 +47,9 @@ def read_index(path: Path | str) -> Index:
     with open_existing(path) as file:
         content = file.read()
     array, mark, checksum = content[:-12], content[-12:-4], content[-4:]
-    if mark == _CHECKSUM:
-        if zlib.crc32(array) != int.from_bytes(checksum, "little"):
-            raise BertlineError(f"{path} is damaged (its checksum is another); delete it and make it again")
-        content = array
-    index: Index = read_array(path, "an index", INDEX_TYPE, content=content)
+    if mark != _CHECKSUM or zlib.crc32(array) != int.from_bytes(checksum, "little"):
+        raise BertlineError(f"{path} is damaged or not an index (its checksum); delete it and make it again")
+    index: Index = read_array(path, "an index", INDEX_TYPE, content=array)
     ends = np.cumsum(index["length"])
     if not np.array_equal(index["offset"], ends - index["length"]) or not index["sentences"].all():
         raise BertlineError(f"{path}: its documents are empty or do not follow each other; delete it and make it again")

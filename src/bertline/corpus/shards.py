@@ -307,7 +307,7 @@ def read_plan(path: Path | str) -> Json:
     """Return a plan of `stream_plan`, without the pieces. Raises BertlineError."""
     with open_existing(path) as file:
         plan: Json = _parsed(file.readline(), path)
-    plan.pop("crc32", None)
+    del plan["crc32"]
     if "shards" not in plan or plan.keys() - _KEYS_OF_PLAN:
         raise BertlineError(f"{path} is not a plan (its first line has other keys); delete it and make it again")
     return plan
@@ -336,12 +336,10 @@ def read_pieces(path: Path | str, shard: str) -> list[Json]:
 
 
 def _parsed(line: bytes, path: Path | str) -> Any:
-    if (checked := _CHECKED_LINE.fullmatch(line)) and zlib.crc32(checked[1]) != int(checked[2]):
-        raise BertlineError(f"{path} is damaged (the checksum of a line is another); delete it and make it again")
-    try:
-        return parse_json(line.decode())
-    except ValueError as error:
-        raise BertlineError(f"{path} is not a plan ({error}); delete it and make it again") from None
+    checked = _CHECKED_LINE.fullmatch(line)
+    if not checked or zlib.crc32(checked[1]) != int(checked[2]):
+        raise BertlineError(f"{path} is damaged or not a plan (the checksum of a line); delete it and make it again")
+    return parse_json(line.decode())
 
 
 def plan_shards(recipe: Recipe, output: Path) -> None:

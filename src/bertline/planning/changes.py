@@ -43,9 +43,9 @@ def changes(plan: Plan) -> list[list[str]]:
 def _not_of_settings(plan: Plan, then: Json, now: Json) -> list[str]:
     """Return what differs between two records of the same settings: the first stage that does."""
     if now["dataset"] and then["dataset"]["fingerprint"] != now["dataset"]["fingerprint"]:
-        before = then["dataset"].get("corpora", [])  # records of earlier versions have none
-        corpora = [plan.corpora[key]["name"] for key in now["dataset"].get("corpora", []) if key not in before]
-        if before and corpora:
+        before = then["dataset"]["corpora"]
+        corpora = [plan.corpora[key]["name"] for key in now["dataset"]["corpora"] if key not in before]
+        if corpora:
             return [f"corpora.{corpus}: another input file, {OR_VERSION}" for corpus in corpora]
         return [f"datasets.{plan.datasets[now['dataset']['fingerprint']]['name']}: another input file, {OR_VERSION}"]
     where = f"runs.{now['run']}"

@@ -25,8 +25,6 @@ from bertline.settings.configuration import definition, strip_defaults
 BYTES_PER_PART = 100_000_000  # of text files read by one job
 LOCAL_FILES_PER_PART = 1000
 FILES_PER_PART = 100  # of those to download, whose sizes are not known
-# Earlier versions also ended a part after 60,000 characters of paths: of 250 files with paths of 240 characters.
-MANY_FILES = 250
 EXAMPLE_CONTACT = "you@university.edu"  # of config/config.yaml
 REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
 
@@ -77,8 +75,6 @@ def resolve_corpus(
         stages.append("plain_text")
     if "gopher_repetition" in corpus["cleaning"]:
         stages.append("gopher_repetition")
-    if corpus["source"] == "files" and "paths" in corpus and len(semantic["paths"]) > MANY_FILES:
-        stages.append("parts")
     key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
     return {"name": name, "settings": corpus, **text, "key": f"{name}-{key[:8]}"}
 

@@ -245,9 +245,8 @@ def _samples_per_second(journal: Path) -> float | None:
     points = [point.metrics for point in read_journal(journal) if key in point.metrics]
     if not points:
         return None
-    # Journals of older versions have only the speed of steps.
     with one_line_damage(journal):
-        slower = statistics.fmean(point[key] / point.get(overall, point[key]) for point in points)
+        slower = statistics.fmean(point[key] / point[overall] for point in points)
         return statistics.median(point[key] for point in points) / slower
 
 

@@ -67,8 +67,6 @@ def add_phase(
         "initial_weights": without_directory(initial) if initial else None,
         "versions": stage_versions("pretraining"),
     }
-    if _continues_loss_scale(plan, recipe):  # the other phases' results did not change
-        identifying["versions"]["loss_scale"] = 1
     recipe["fingerprint"] = key = fingerprint(identifying)
     plan.phases[key] = recipe
     return key
@@ -85,14 +83,6 @@ def phases_with_same_samples(plan: Plan, phase: PhaseRecipe) -> list[str]:
             found.append(str(initial["phase"]))
         initial = earlier["initial_weights"]
     return found
-
-
-def _continues_loss_scale(plan: Plan, phase: PhaseRecipe) -> bool:
-    """Return whether a phase begins with the loss scale of the phase before, which earlier versions did not do."""
-    initial = phase["initial_weights"]
-    if phase["settings"]["carry_over"] != "everything" or not initial or "phase" not in initial:
-        return False
-    return all(one["settings"]["precision"] == "fp16" for one in (phase, plan.phases[initial["phase"]]))
 
 
 def _place_in_data(plan: Plan, where: str, phase: PhaseRecipe) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from bertline.console import BertlineError
 from bertline.files import parse_json
 from bertline.tracking.run_tree import Entry, Point
-from bertline.tracking.sending import PARAMETER_LENGTH, digest_of_lines, short_name, shortened
-from bertline.tracking.tags import DESCRIBED_TAG, DESCRIPTION_TAG, OLD_SENT_TAG, SENT_TAG
+from bertline.tracking.sending import PARAMETER_LENGTH, digest_of_lines, shortened
+from bertline.tracking.tags import DESCRIBED_TAG, DESCRIPTION_TAG, SENT_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -23,14 +23,12 @@ def sent_before(run: Run) -> dict[str, Any]:
     """Return the note of what was sent to a run, empty for one without. Raises BertlineError for a damaged one."""
     tags = run.data.tags
     try:
-        note = parse_json(tags.get(SENT_TAG) or tags.get(OLD_SENT_TAG) or "{}")
+        note = parse_json(tags.get(SENT_TAG) or "{}")
         for number, digest in ((note.get("points", 0), note.get("digest")), note.get("sending", (0, None))):
             if type(number) is not int or not isinstance(digest, str | None):
                 raise TypeError(f"{number!r} points with the digest {digest!r}")
         if not isinstance(note.get("files", {}), dict) or not isinstance(note.get("artifacts", {}), dict):
             raise TypeError("its files are no object")
-        if "artifacts" in note:  # of an earlier version: the digests by name
-            note["files"] = {short_name(name): digest for name, digest in note.pop("artifacts").items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise BertlineError(
             f"the tag {SENT_TAG} of the MLflow run {run.info.run_id} is damaged ({error}); delete that run, and it is "
@@ -56,9 +54,9 @@ def was_never_completed(run: Run) -> bool:
 
 
 def is_edited(run: Run) -> bool:
-    """Return whether a person has changed a run's description; one without a digest is of an earlier version."""
+    """Return whether a person has changed a run's description."""
     stored, digest = run.data.tags.get(DESCRIPTION_TAG, ""), run.data.tags.get(DESCRIBED_TAG)
-    return stored != "" and digest is not None and digest != digest_of_lines([stored])
+    return stored != "" and digest != digest_of_lines([stored])
 
 
 def parameters_of(entry: Entry) -> dict[str, str]:

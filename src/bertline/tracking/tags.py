@@ -11,9 +11,7 @@ ORIGIN_TAG = "bertline.origin"
 PLACE_TAG = "bertline.place"
 
 # What was sent: as a tag, it is deleted with the run or the database. MLflow's pages hide the prefix `mlflow.`.
-# The other name is that of earlier versions: such a tag stays, so that their trackers recognise the run.
 SENT_TAG = "mlflow.bertline.sent"
-OLD_SENT_TAG = "bertline.sent"
 
 # The description, which people may edit, and the digest of the one that was sent, in the same request.
 DESCRIPTION_TAG = "mlflow.note.content"

@@ -273,17 +273,13 @@ def _best_of(directory: Path, state: Mapping[str, Any]) -> Path | None:
 
 
 def _state_of(path: Path) -> dict[str, Any]:
-    """Return the state of a checkpoint; {} if it cannot be read, or does not match its digest.
-
-    Checkpoints of earlier versions have no digest of it.
-    """
+    """Return the state of a checkpoint; {} if it cannot be read, or does not match its digest."""
     state = _object_in(path / paths.STATE)
     digests = state.get("digests")
     if not isinstance(digests, dict):
         return {}
     others = {name: digest for name, digest in digests.items() if name != paths.STATE}
-    known = digests.get(paths.STATE, _digest_of(state) if set(digests) == set(FILES) else None)
-    return state if known == _digest_of({**state, "digests": others}) else {}
+    return state if digests.get(paths.STATE) == _digest_of({**state, "digests": others}) else {}
 
 
 def _digest_of(state: Mapping[str, Any]) -> str:

@@ -92,8 +92,7 @@ class TrainingLock:
     def _lives(self, owner: dict[str, Any]) -> bool:
         here = socket.gethostname(), _pid_namespace()
         started = owner["process_started"]
-        # An earlier version wrote a number, which depends on the clock.
-        if (owner["host"], owner.get("pids_of", here[1])) == here and isinstance(started, str):
+        if (owner["host"], owner["pids_of"]) == here:
             with suppress(PermissionError):  # /proc hides the processes of others: the heartbeat decides
                 return _start_of(owner["pid"]) == started
         sign = (owner.get("token"), self._path.stat().st_mtime_ns)
