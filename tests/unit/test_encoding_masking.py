@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from synthetic_dataset import SPECIAL_TOKENS, VOCAB_SIZE, continuation_bitmap, write_dataset
+from synthetic_dataset import SPECIAL_TOKEN_IDS, VOCAB_SIZE, continuation_bitmap, write_dataset
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import open_dataset
-from bertline.encoding.hashing import mix, mix_integers, mix_tensor
+from bertline.encoding.hashing import mix_integers, mix_tensor
 from bertline.encoding.masking import (
     HELD_OUT_MASKING,
     IGNORED,
@@ -21,11 +21,12 @@ from bertline.encoding.masking import (
     held_out_samples,
     mask_tokens,
 )
+from bertline.splitmix import mix
 
 CARD = {
     "tokenizer": {
         "vocab_size": VOCAB_SIZE,
-        "special_tokens": SPECIAL_TOKENS,
+        "special_tokens": SPECIAL_TOKEN_IDS,
         "continuation_bitmap": continuation_bitmap(VOCAB_SIZE),
     }
 }
@@ -36,10 +37,10 @@ def random_rows(count: int, length: int = 64) -> tuple[torch.Tensor, np.ndarray]
     random = np.random.default_rng(3)
     lengths = random.integers(4, length + 1, count)
     rows = random.integers(5, VOCAB_SIZE, (count, length))
-    rows[:, 0] = SPECIAL_TOKENS["[CLS]"]
-    rows[np.arange(count), lengths - 1] = SPECIAL_TOKENS["[SEP]"]
-    rows[np.arange(count), lengths // 2] = SPECIAL_TOKENS["[SEP]"]
-    rows[np.arange(length) >= lengths[:, None]] = SPECIAL_TOKENS["[PAD]"]
+    rows[:, 0] = SPECIAL_TOKEN_IDS["[CLS]"]
+    rows[np.arange(count), lengths - 1] = SPECIAL_TOKEN_IDS["[SEP]"]
+    rows[np.arange(count), lengths // 2] = SPECIAL_TOKEN_IDS["[SEP]"]
+    rows[np.arange(length) >= lengths[:, None]] = SPECIAL_TOKEN_IDS["[PAD]"]
     return torch.from_numpy(rows), lengths
 
 
@@ -98,7 +99,7 @@ def test_replacements_follow_the_published_proportions():
     rows, lengths = random_rows(20_000)
     masked, flat, labels = mask(rows, count_masked(lengths, Masking(0.15)))
     result = masked.flatten()[flat]
-    share = (result == SPECIAL_TOKENS["[MASK]"]).double().mean()
+    share = (result == SPECIAL_TOKEN_IDS["[MASK]"]).double().mean()
     kept = (result == labels).double().mean()
     assert abs(share - 0.8) < 0.005
     # A random word is the old one by chance in one of 70 cases.
@@ -171,7 +172,7 @@ def test_whole_words_are_masked_with_all_their_pieces_but_the_last():
 def test_mask_only_replaces_every_chosen_token():
     rows, lengths = random_rows(50)
     masked, flat, _ = mask(rows, count_masked(lengths, Masking(0.4)), masking=Masking(0.4, mask_only=True))
-    assert (masked.flatten()[flat] == SPECIAL_TOKENS["[MASK]"]).all()
+    assert (masked.flatten()[flat] == SPECIAL_TOKEN_IDS["[MASK]"]).all()
 
 
 def test_a_row_of_too_few_words_masks_all_of_them():

@@ -21,12 +21,20 @@ from bertline.training.distributed.process_group import join_group
 from bertline.training.distributed.replicas import make_equal
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.loop import train as train_here
+from bertline.training.optimizers.kfac import Kfac
 from bertline.training.options import Options
 from bertline.training.stop import StopSignal
 
 PRETRAIN = Path(__file__).parents[2] / "workflow/scripts/pretrain.py"
 GIVEN = recipe(steps=6)
-SAID = "differ from those of rank 0"
+KFAC = recipe(
+    steps=6,
+    kfac={
+        "method": "eigen", "decay": 0.95, "damping": 0.003, "kl_clip": 0.001, "factor_interval": 1,
+        "inverse_interval": 2, "skip": [], "gradient_factor": "batch",
+    },
+)  # fmt: skip
+SAID = "differs from rank 0's"
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +51,10 @@ def start_from_the_checkpoint_before(output: Path, step: int, copy: Path) -> Non
             shutil.rmtree(path)
 
 
-def run_drifting_rank(rank: int, port: int, card: Path, output: Path, options: dict[str, Any]) -> None:
-    """Train as one of two ranks; in every step rank 1 rounds its weights otherwise."""
+def run_drifting_rank(rank: int, port: int, given: Any, card: Path, output: Path, options: dict[str, Any]) -> None:
+    """Train as one of two ranks; in every step rank 1 rounds its weights and factors otherwise."""
     set_environment(rank, 2, port)
-    start_step = GradientAccumulator.start_step
+    start_step, precondition = GradientAccumulator.start_step, Kfac.precondition
 
     def drift(self: GradientAccumulator, step: int) -> Any:
         with torch.no_grad():
@@ -54,20 +62,26 @@ def run_drifting_rank(rank: int, port: int, card: Path, output: Path, options: d
                 weight.mul_(1 + 1e-6)
         return start_step(self, step)
 
-    GradientAccumulator.start_step = drift
+    def drift_of_factors(self: Kfac, *arguments: Any, **named: Any) -> Any:
+        for factor in self.factors().values() if rank == 1 else ():
+            factor.mul_(1 + 1e-6)
+        return precondition(self, *arguments, **named)
+
+    GradientAccumulator.start_step, Kfac.precondition = drift, drift_of_factors
     with output.with_suffix(".log").open("a") as file:
         os.dup2(file.fileno(), 2)
     with one_line_errors():
         train_here(
-            GIVEN, card, output, initial_weights=None,
+            given, card, output, initial_weights=None,
             options=Options(threads=2, keep_every=3, **options), stop_signal=StopSignal(),
         )  # fmt: skip
 
 
-def train_drifting(card: Path, output: Path, **options: Any) -> str:
+def train_drifting(given: Any, card: Path, output: Path, **options: Any) -> str:
     """Train on two ranks that drift apart; returns the log."""
     port = free_port()
-    processes = [CONTEXT.Process(target=run_drifting_rank, args=(rank, port, card, output, options)) for rank in (0, 1)]
+    arguments = port, given, card, output, options
+    processes = [CONTEXT.Process(target=run_drifting_rank, args=(rank, *arguments)) for rank in (0, 1)]
     for process in processes:
         process.start()
     for process in processes:
@@ -77,13 +91,17 @@ def train_drifting(card: Path, output: Path, **options: Any) -> str:
     return log
 
 
-def test_ranks_that_drift_apart_are_made_equal_at_checkpoints_and_reported_once(card: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("given", "sharded_optimizer"), [(GIVEN, False), (KFAC, False), (KFAC, True)])
+def test_ranks_that_drift_apart_are_made_equal_at_checkpoints_and_reported_once(
+    card: Path, tmp_path: Path, given: Any, sharded_optimizer: bool
+) -> None:
     """The test of equality: it ends with the same bits whether it stopped at a checkpoint or not."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    log = train_drifting(card, whole, checkpoint_every=3)
-    assert log.count(f"weights and moments of rank 1 {SAID}") == 1
+    options = {"checkpoint_every": 3, "sharded_optimizer": sharded_optimizer}
+    log = train_drifting(given, card, whole, **options)
+    assert log.count(f"what rank 1 computed {SAID}") == 1
     start_from_the_checkpoint_before(whole, 3, parts)
-    assert "resuming" in train_drifting(card, parts, checkpoint_every=3)
+    assert "resuming" in train_drifting(given, card, parts, **options)
     assert sha256_of_file(parts / "model.safetensors") == sha256_of_file(whole / "model.safetensors")
 
 

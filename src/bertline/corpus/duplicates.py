@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from bertline.console import progress
 from bertline.corpus.signatures import PERMUTATIONS, SignatureFiles, Signatures
+from bertline.splitmix import GOLDEN
 from bertline.spool import BucketSpool
 
 BANDS = 16
@@ -126,7 +127,7 @@ def _write_keys(
         entries["key"], entries["rest"], entries["document"] = rows["digest"][:, 0], rows["digest"][:, 1], documents
         texts.append(entries, _bucket_of(entries["key"], buckets))
         words = np.ascontiguousarray(rows["minima"]).view("<u8")
-        keys = words[:, ::WORDS_OF_BAND] * np.uint64(0x9E3779B97F4A7C15) ^ words[:, 1::WORDS_OF_BAND]
+        keys = words[:, ::WORDS_OF_BAND] * np.uint64(GOLDEN) ^ words[:, 1::WORDS_OF_BAND]
         for band, spool in enumerate(of_bands):
             entries = np.empty(len(rows), _BAND_TYPE)
             entries["key"], entries["document"] = keys[:, band], documents

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import regex
 
 from bertline.corpus.pieces import pieces_of
+from bertline.splitmix import GOLDEN, finalize
 
 Hashes = npt.NDArray[np.uint64]
 T = TypeVar("T")
@@ -38,7 +39,7 @@ _SIXTHS = np.array([0, 6, 3, 2])  # of a word, that a unit of each kind counts a
 _ASSIGNED = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0xE1000))  # no other code point is part of a word
 # Long documents are read in pieces, whose arrays fit into the processor's cache.
 PIECE_CHARACTERS = 1 << 16
-_BASE = 0x9E3779B97F4A7C15
+_BASE = GOLDEN
 
 
 def ngram_hashes(text: str, length: int) -> Iterator[Hashes]:
@@ -130,10 +131,7 @@ def _hash_runs(values: Hashes, starts: Places, ends: Places) -> Hashes:
     sums = np.zeros(len(values) + 1, dtype=np.uint64)
     np.cumsum(values * powers[: len(values)], out=sums[1:])
     hashes: Hashes = (sums[ends] - sums[starts]) * inverses[starts]
-    # A polynomial's lowest bits depend on those of the values only: mix them, as in SplitMix64 (Steele et al., 2014).
-    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return hashes ^ (hashes >> np.uint64(31))
+    return finalize(hashes)  # a polynomial's lowest bits depend on those of the values only
 
 
 @cache

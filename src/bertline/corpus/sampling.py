@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertline.files import Json
+from bertline.splitmix import mix
 
 Orders = npt.NDArray[np.uint64]
 Amounts = npt.NDArray[np.int64]
@@ -39,15 +40,11 @@ def _of(amount: Json) -> tuple[str, float]:
 
 
 def sampling_order(id_hash: Orders) -> Orders:
-    """Return the place of documents in the order in which they enter a sample: the output function of SplitMix64.
+    """Return the place of documents in the order in which they enter a sample: a hash of the hash.
 
-    Held-out documents are those of the lowest hashes, so the hash itself would take all of them first. The function is
-    that of Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
+    Held-out documents are those of the lowest hashes, so the hash itself would take all of them first.
     """
-    order = id_hash + np.uint64(0x9E3779B97F4A7C15)
-    order = (order ^ (order >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    order = (order ^ (order >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return order ^ (order >> np.uint64(31))
+    return mix(id_hash)
 
 
 def last_of_sample(documents: Callable[[], Iterable[tuple[Orders, Amounts]]], amount: float) -> np.uint64 | None:

@@ -1,7 +1,4 @@
-"""An integer hash with the same bits in NumPy and in PyTorch on any device.
-
-The mixing function is the finaliser of SplitMix64 (Steele, Lea and Flood 2014), on 64-bit integers that wrap around.
-"""
+"""The hash of `bertline.splitmix` with the same bits in PyTorch on any device, and of sequences of integers."""
 
 from __future__ import annotations
 
@@ -9,19 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-GOLDEN = 0x9E3779B97F4A7C15
-FIRST = 0xBF58476D1CE4E5B9
-SECOND = 0x94D049BB133111EB
+from bertline.splitmix import FIRST, GOLDEN, SECOND, mix
+
 WORD = 1 << 64
-
-
-def mix(values: np.ndarray) -> np.ndarray:
-    """Hash each element: uint64 array -> uint64 array of the same shape."""
-    with np.errstate(over="ignore"):
-        values = values + np.uint64(GOLDEN)
-        values = (values ^ (values >> np.uint64(30))) * np.uint64(FIRST)
-        values = (values ^ (values >> np.uint64(27))) * np.uint64(SECOND)
-        return values ^ (values >> np.uint64(31))
 
 
 def mix_tensor(values: Tensor) -> Tensor:

@@ -18,11 +18,10 @@ from bertline.results import paths
 from bertline.training.checkpoints import (
     CheckpointWriter,
     agree_on_checkpoint,
-    checkpoint_at,
     clean_up,
     gather_with_rank_zero,
 )
-from bertline.training.data.opening import open_training_data
+from bertline.training.data.opening import TrainingData, open_training_data
 from bertline.training.data.verification import verify_in_background
 from bertline.training.distributed.process_group import Group
 from bertline.training.distributed.replicas import make_equal
@@ -35,7 +34,7 @@ from bertline.training.meter import Meter
 from bertline.training.optimizers.registry import optimizer_tensors
 from bertline.training.options import Options
 from bertline.training.progress import Best, Progress
-from bertline.training.publishing import publish_phase
+from bertline.training.publishing import publish_phase, published_weights
 from bertline.training.reproducibility import report_lost_reproducibility, reproducibility_of
 from bertline.training.setup import make_learner, prepare_device, restore_learner
 from bertline.training.started import frozen_recipe, write_started
@@ -81,15 +80,7 @@ class Phase:
         self.ranks_differed = False
         self.stop_wanted, self.stop_request = False, StopRequest(group, in_lockstep=options.fsdp)
         prepare_device(self.settings, group, options)
-        data = open_training_data(
-            card_json, self.settings["sequence_length"], group.device, self.settings["corpus_weights"]
-        )
-        check_dataset(recipe, card_json, data.train.card)
-        if (self.best.every or self.best.keep) and not len(data.held_out):
-            raise BertlineError(
-                f"{card_json}: there are no held-out samples of length {self.settings['sequence_length']} to find the "
-                "best step by; leave out publish_best_every and --keep-best, or hold out more text"
-            )
+        data = self._open_data(card_json)
         if group.is_rank_zero:
             clean_up(self.checkpoints, output)
         found = self._find_checkpoint()
@@ -101,20 +92,37 @@ class Phase:
         )
         self.meter = Meter(self.learner.model, group, has_pairs=self.learner.data.has_pairs)
         if found is None:
-            self.progress = Progress(
-                started=time.time_ns() // 1_000_000, first_position=self.learner.accumulator.position_at(0)
-            )
+            first = self.learner.accumulator.position_at(0)
+            self.progress = Progress(started=time.time_ns() // 1_000_000, first_position=first)
         else:
             self._restore_state(found[1])
             report_lost_reproducibility(found[1]["reproducibility"], reproducibility_of(options, group, self.learner))
+        self._open_outputs(card_json, last_step=self.progress.reported_step if found else -1)
+        self.saved = (self.progress.step if found else None, time.monotonic())
+        self.learner.accumulator.seek(self.progress.next_batch)
+        if found is None:
+            self._record_step_zero()
 
+    def _open_data(self, card_json: Path) -> TrainingData:
+        length = self.settings["sequence_length"]
+        data = open_training_data(card_json, length, self.group.device, self.settings["corpus_weights"])
+        check_dataset(self.recipe, card_json, data.train.card)
+        if (self.best.every or self.best.keep) and not len(data.held_out):
+            raise BertlineError(
+                f"{card_json}: there are no held-out samples of length {length} to find the best step by; leave out "
+                "publish_best_every and --keep-best, or hold out more text"
+            )
+        return data
+
+    def _open_outputs(self, card_json: Path, *, last_step: int) -> None:
+        """Write what is known from the start, and open the journal after `last_step`, -1 for a new one."""
+        options, is_rank_zero = self.options, self.group.is_rank_zero
         self.frozen = self._frozen_recipe()
-        self.jobs = write_started(self.checkpoints, self.frozen) if group.is_rank_zero else []
-        if group.is_rank_zero:  # for reports, when the dataset is deleted
-            with write_atomically(output / paths.CARD) as path:
+        self.jobs = write_started(self.checkpoints, self.frozen) if is_rank_zero else []
+        if is_rank_zero:  # for reports, when the dataset is deleted
+            with write_atomically(self.output / paths.CARD) as path:
                 shutil.copy2(card_json, path)
-        journal, last_step = output / paths.STARTED_JOURNAL, self.progress.reported_step if found else -1
-        self.journal = Journal(journal, last_step=last_step) if group.is_rank_zero else None
+        self.journal = Journal(self.output / paths.STARTED_JOURNAL, last_step=last_step) if is_rank_zero else None
         self.writer = CheckpointWriter(
             self.checkpoints,
             keep=options.keep_checkpoints,
@@ -122,14 +130,13 @@ class Phase:
             keep_steps=options.keep_steps,
             before=self._before_checkpoint,
         )
-        self.saved = (self.progress.step if found else None, time.monotonic())
-        self.learner.accumulator.seek(self.progress.next_batch)
-        if found is None:
-            self._make_ranks_equal()
-            # Not interrupted: there is nothing to save yet.
-            self._record(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.batching.tokens)})
-            if options.keep_every or 0 in options.keep_steps:
-                self.save()
+
+    def _record_step_zero(self) -> None:
+        """Evaluate the initial weights. This is not interrupted: there is nothing to save yet."""
+        self._make_ranks_equal()
+        self._record(0, {**self._evaluate(), "train/micro_batch_tokens": float(self.learner.batching.tokens)})
+        if self.options.keep_every or 0 in self.options.keep_steps:
+            self.save()
 
     def _find_checkpoint(self, *, after_update: bool = False) -> tuple[Path, dict[str, Any]] | None:
         required = {"with_best": self.best.every is not None, "after_update": after_update}
@@ -311,17 +318,18 @@ class Phase:
         self.saved = (self.progress.step, time.monotonic())
 
     def _make_ranks_equal(self) -> None:
-        """Give all ranks the weights and moments of rank 0, unless each keeps a part of its own."""
+        """Give all ranks rank 0's K-FAC factors and, unless sharded, weights and moments: what every rank computes."""
         learner = self.learner
-        if self.group.world_size == 1 or learner.sharding.enabled or self.options.fsdp:
+        if self.group.world_size == 1 or self.options.fsdp:
             return
-        tensors = learner.model.state_dict() | optimizer_tensors(learner.optimizer, learner.model)
-        tensors |= learner.kfac.factors()
+        tensors = learner.kfac.factors()
+        if not learner.sharding.enabled:
+            tensors |= learner.model.state_dict() | optimizer_tensors(learner.optimizer, learner.model)
         different = make_equal(tensors, self.group)
         if different and not self.ranks_differed:
             self.ranks_differed = True
             logger.warning(
-                "step %d: weights and moments of rank %s differ from those of rank 0, as unlike processors round them; "
+                "step %d: what rank %s computed differs from rank 0's, as unlike processors round; "
                 "here and at every checkpoint all ranks get rank 0's",
                 self.progress.step, ", ".join(map(str, different)),
             )  # fmt: skip
@@ -353,7 +361,10 @@ class Phase:
         self.writer.wait()
         if self.journal is not None:
             self.journal.close()
-            weights, step, skipped = self._published()
+            best = self.best if self.best.every is not None else None
+            weights, step, skipped = published_weights(
+                self.checkpoints, self.recipe["fingerprint"], self.progress.step, best
+            )
             frozen = self.frozen | {
                 "finished": time.time_ns() // 1_000_000,
                 "jobs": self.jobs,
@@ -381,20 +392,3 @@ class Phase:
             "compiled": self.options.compiled,
             "micro_batch_tokens": learner.batching.tokens,
         }
-
-    def _published(self) -> tuple[Path, int, int]:
-        """Return the checkpoint's weights to publish, their step, and the global batches skipped before it."""
-        best = self.best.step if self.best.every is not None else None
-        step = self.progress.step if best is None else best
-        found = checkpoint_at(self.checkpoints, self.recipe["fingerprint"], step)
-        if found is None:
-            raise BertlineError(
-                f"{self.checkpoints}: the checkpoint of step {step}, which is to be published, was removed or damaged "
-                "meanwhile; run again to train from the one before"
-            )
-        if best is not None:
-            logger.info(
-                "step %d of %d is published: its held-out MLM loss is the lowest, %.4f",
-                step, self.progress.step, self.best.mlm_loss,
-            )  # fmt: skip
-        return found[0] / paths.WEIGHTS, step, found[1]["skipped"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,29 @@ from bertline.modeling.network_config import config_from_dict
 from bertline.modeling.weights import load_tensors
 from bertline.results import paths
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
+from bertline.training.progress import Best
+
+logger = logging.getLogger(__name__)
+
+
+def published_weights(checkpoints: Path, fingerprint: str, last: int, best: Best | None) -> tuple[Path, int, int]:
+    """Return the file of the weights to publish, their step, and the number of global batches skipped before it.
+
+    Args:
+        last: the last step, whose weights are published unless there is a `best`.
+
+    Raises BertlineError if the step has no complete checkpoint.
+    """
+    step = last if best is None or best.step is None else best.step
+    found = checkpoint_at(checkpoints, fingerprint, step)
+    if found is None:
+        raise BertlineError(
+            f"{checkpoints}: the checkpoint of step {step}, which is to be published, was removed or damaged "
+            "meanwhile; run again to train from the one before"
+        )
+    if best is not None and best.step is not None:
+        logger.info("step %d of %d is published: its held-out MLM loss is the lowest, %.4f", step, last, best.mlm_loss)
+    return found[0] / paths.WEIGHTS, step, found[1]["skipped"]
 
 
 def publish_phase(output: Path, weights: Path, journal: Path, recipe: Mapping[str, Any]) -> None:

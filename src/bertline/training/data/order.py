@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bertline.encoding.hashing import mix, mix_integers
+from bertline.encoding.hashing import mix_integers
+from bertline.splitmix import mix
 
 ROUNDS = 6
 
