@@ -268,7 +268,7 @@ def test_hosts_over_ssh_give_the_same_weights_to_the_bit(pretraining: Path, path
 @pytest.mark.parametrize("way", ["by mpirun", "within mpirun"])
 def test_mpirun_gives_the_same_weights_to_the_bit(pretraining: Path, way: str) -> None:
     script = ["--", *pretrain(pretraining, way)]
-    by_launcher = [sys.executable, LAUNCH, "--hosts", "localhost:2", "--by", "mpirun", *script]
+    by_launcher = [sys.executable, LAUNCH, "--hosts", "localhost:2", "--launcher", "mpirun", *script]
     by_hand = ["mpirun", "-n", "2", "--bind-to", "none", sys.executable, LAUNCH.with_name("start_ranks.py")]
     by_hand += ["--within-mpirun", "127.0.0.1", free_port(), *script]
     command = [*map(str, by_launcher if way == "by mpirun" else by_hand)]

@@ -574,7 +574,7 @@ ALLOWED = {
 @mpi
 @pytest.mark.parametrize("count", [2, 4])
 def test_mpirun_starts_the_ranks_on_a_list_of_hosts(tmp_path, count):
-    geometry = ("--hosts", f"localhost:{count}", "--by", "mpirun")
+    geometry = ("--hosts", f"localhost:{count}", "--launcher", "mpirun")
     done = launch(tmp_path, WRITE_ENVIRONMENT, *geometry, after=["--note", "two words; touch x"], **ALLOWED)
     assert done.returncode == 0, done.stderr
     ranks = environments(tmp_path)
@@ -590,7 +590,7 @@ def test_mpirun_starts_the_ranks_on_a_list_of_hosts(tmp_path, count):
 
 @mpi
 def test_the_exit_status_of_a_rank_passes_through_mpirun_and_a_stop_lets_the_ranks_save(tmp_path):
-    hosts = ("--hosts", "localhost", "--by", "mpirun", "--processes-per-node", "2")
+    hosts = ("--hosts", "localhost", "--launcher", "mpirun", "--processes-per-node", "2")
     done = launch(tmp_path, "import sys; sys.exit(75)", *hosts, **ALLOWED)
     assert done.returncode == 75, done.stderr
     program = """

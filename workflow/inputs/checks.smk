@@ -7,7 +7,7 @@ from functools import partial
 
 from bertline.cluster import failures
 from bertline.cluster.site_check import check_site
-from bertline.cluster.submission import use_waiting_sbatch
+from bertline.cluster.slurm_submission import use_waiting_sbatch
 from bertline.cluster.walltimes import longest_jobs
 from bertline.console import BertlineError
 from bertline.encoding.advice import warnings_in

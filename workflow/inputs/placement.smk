@@ -49,7 +49,7 @@ def launch(script_and_options):
         run_script("launch.py --nodes {resources.launched_nodes}"),
         "--processes-per-node {resources.processes_per_node} --threads {threads} --hosts={resources.hosts:q}",
         "--additional-nodes={resources.additional_nodes:q} --bind {resources.bind:q} --attempt {resources.attempt}",
-        "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save} --by {resources.by}",
+        "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save} --launcher {resources.launcher}",
         "--options={resources.trainer_options:q} --",
         SCRIPTS + script_and_options,
         "2>&1 | tee -i -a {log:q} {params.folder:q}/checkpoints/training.log",
@@ -96,7 +96,7 @@ def launched(size_of, *, micro_batch_tokens, mem_mb, runtime):
         "additional_nodes": additional_nodes,
         # Hosts on which ssh or mpirun starts the processes, as in a,b; empty: those of the job.
         "hosts": "",
-        "by": "ssh",
+        "launcher": "ssh",
         # Cores and memory of each process: those of a socket or of a NUMA node, or none.
         "bind": from_site(size_of, "bind", "none"),
         # A number or, in pretraining, auto or nothing.

@@ -92,12 +92,12 @@ def parts_of(corpus):
     return sources.parts_of(plan.corpora[corpus])
 
 
-def of(function, wildcard):
+def planned(function, wildcard):
     """Return a function for a rule's input or parameter: `function` of planning/inputs.py at a wildcard's value."""
     return lambda wildcards: function(plan, wildcards[wildcard])
 
 
-def location_of(function, wildcard):
+def planned_location(function, wildcard):
     """Return a function for a rule's parameter: what `function` of planning/inputs.py returns.
 
     Snakemake does not compare parameters whose functions use the input: another location must rerun nothing.
@@ -114,7 +114,7 @@ def initial_weights_option(function, wildcard):
     """Return a function for a rule's parameter: words of the option for initial weights; none for random ones."""
 
     def words(wildcards, input):
-        files = location_of(function, wildcard)(wildcards, input)
+        files = planned_location(function, wildcard)(wildcards, input)
         return ["--initial-weights", *files] if files else []
 
     return words

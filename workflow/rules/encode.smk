@@ -105,7 +105,7 @@ rule write_dataset_card:
     params:
         folder=output_folder,
         recipe=planned_recipe("dataset"),
-        digest=of(recipes.digest_of_sources, "dataset"),
+        digest=planned(recipes.digest_of_sources, "dataset"),
     message:
         "Describing dataset {wildcards.dataset}"
     shell:

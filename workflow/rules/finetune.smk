@@ -29,7 +29,7 @@ rule tokenize_collection:
         runtime=240,
     params:
         recipe=planned_recipe("collection"),
-        tokenizer=location_of(inputs.tokenizer_of, "collection"),
+        tokenizer=planned_location(inputs.tokenizer_of, "collection"),
     shell:
         run_script(
             "tokenize_collection.py --recipe {params.recipe:q} --tokenizer {params.tokenizer:q}"
@@ -75,7 +75,7 @@ rule finetune_task:
     params:
         recipe=planned_recipe("finetuning"),
         folder=output_folder,
-        tokenizer=location_of(inputs.tokenizer_of, "finetuning"),
+        tokenizer=planned_location(inputs.tokenizer_of, "finetuning"),
         initial_weights=initial_weights_option(
             inputs.weights_of_finetuning, "finetuning"
         ),
@@ -90,8 +90,8 @@ rule finetune_task:
 # The other models are deleted. Their scores and predictions stay.
 rule keep_models:
     input:
-        scores=ancient(of(inputs.scores_of_choice, "kept")),
-        predictions=ancient(of(inputs.predictions_of_choice, "kept")),
+        scores=ancient(planned(inputs.scores_of_choice, "kept")),
+        predictions=ancient(planned(inputs.predictions_of_choice, "kept")),
     output:
         paths.KEPT_CHOICE,
     log:
@@ -107,7 +107,7 @@ rule keep_models:
     params:
         recipe=planned_recipe("kept"),
         # A model that was made again for a new prediction is deleted again.
-        predictions=of(inputs.predictions_of_choice, "kept"),
+        predictions=planned(inputs.predictions_of_choice, "kept"),
     shell:
         run_script("keep_models.py {params.recipe:q} > {log:q} 2>&1")
 

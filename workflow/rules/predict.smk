@@ -3,8 +3,8 @@
 
 rule predict_files:
     input:
-        files=ancient(of(inputs.inputs_of_prediction, "predicted")),
-        model=ancient(of(inputs.model_of_prediction, "predicted")),
+        files=ancient(planned(inputs.inputs_of_prediction, "predicted")),
+        model=ancient(planned(inputs.model_of_prediction, "predicted")),
     output:
         "{predicted}",
     log:
@@ -33,7 +33,7 @@ rule predict_files:
 # For the GLUE server: each task's fine-tuning with the best dev score.
 rule glue_submission:
     input:
-        ancient(of(targets.scores_for_submission, "run")),
+        ancient(planned(targets.scores_for_submission, "run")),
     output:
         paths.SUBMISSION,
     log:

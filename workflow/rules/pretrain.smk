@@ -41,7 +41,7 @@ rule pretrain_phase:
     params:
         recipe=planned_recipe("phase"),
         folder=output_folder,
-        dataset=location_of(inputs.card_of_phase, "phase"),
+        dataset=planned_location(inputs.card_of_phase, "phase"),
         initial_weights=initial_weights_option(inputs.weights_before_phase, "phase"),
     shell:
         launch(
@@ -71,7 +71,7 @@ rule export_phase:
         runtime=30,
     params:
         folder=lambda wildcards, input: Path(input.weights).parent,
-        tokenizer=location_of(inputs.tokenizer_of, "phase"),
+        tokenizer=planned_location(inputs.tokenizer_of, "phase"),
     shell:
         run_script(
             "export.py --phase {params.folder:q} --tokenizer {params.tokenizer:q}"
@@ -99,7 +99,7 @@ rule export_checkpoint:
         runtime=30,
     params:
         folder=lambda wildcards, input: Path(input.recipe).parent,
-        tokenizer=location_of(inputs.tokenizer_of, "phase"),
+        tokenizer=planned_location(inputs.tokenizer_of, "phase"),
     shell:
         run_script(
             "export.py --phase {params.folder:q} --tokenizer {params.tokenizer:q}"
@@ -124,7 +124,7 @@ rule trigram_baseline:
         mem_mb=8000,
         runtime=60,
     params:
-        dataset=location_of(inputs.card_of_phase, "phase"),
+        dataset=planned_location(inputs.card_of_phase, "phase"),
         length=lambda wildcards: plan.phases[wildcards.phase]["settings"][
             "sequence_length"
         ],

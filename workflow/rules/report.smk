@@ -16,7 +16,7 @@ rule describe_run:
         runtime=10,
     params:
         record=planned_recipe("fingerprint"),
-        digest=of(recipes.digest_of_record, "run"),
+        digest=planned(recipes.digest_of_record, "run"),
     shell:
         "cp {params.record:q} {output:q} > {log:q} 2>&1"
 
@@ -43,8 +43,8 @@ rule track_pretraining:
     input:
         database=ancient(paths.MLFLOW_IS_INITIALISED),
         record=paths.RECORD,
-        dataset=ancient(of(inputs.card_of_run, "run")),
-        metrics=ancient(of(inputs.journals_of_run, "run")),
+        dataset=ancient(planned(inputs.card_of_run, "run")),
+        metrics=ancient(planned(inputs.journals_of_run, "run")),
     output:
         paths.TRACKED_PRETRAINING,
     log:
@@ -64,9 +64,9 @@ rule track_pretraining:
 rule track_run:
     input:
         database=ancient(paths.MLFLOW_IS_INITIALISED),
-        pretraining=ancient(of(inputs.tracked_pretraining, "run")),
+        pretraining=ancient(planned(inputs.tracked_pretraining, "run")),
         record=paths.RECORD,
-        scores=ancient(of(inputs.scores_of_run, "run")),
+        scores=ancient(planned(inputs.scores_of_run, "run")),
         report=ancient(targets.report_page(plan)),
     output:
         paths.TRACKED_RUN,
@@ -92,7 +92,7 @@ rule log_model:
     input:
         tracked=ancient(paths.TRACKED_RUN),
         record=paths.RECORD,
-        models=ancient(of(inputs.models_of_run, "run")),
+        models=ancient(planned(inputs.models_of_run, "run")),
     output:
         paths.LOGGED_MODEL,
     log:

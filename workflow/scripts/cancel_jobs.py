@@ -5,7 +5,7 @@ example:
   python workflow/scripts/cancel_jobs.py & exec snakemake
 """
 
-from bertline.cluster.jobs import cancel_jobs_at_the_end
+from bertline.cluster.scheduler_jobs import cancel_jobs_at_the_end
 from bertline.command_line import run_command
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ example:
   python workflow/scripts/job_status.py 1234.server
 """
 
-from bertline.cluster.jobs import job_status
+from bertline.cluster.scheduler_jobs import job_status
 from bertline.command_line import run_command
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ example:
   python workflow/scripts/submit_job.py jobscript.sh
 """
 
-from bertline.cluster.jobs import submit_job
+from bertline.cluster.scheduler_jobs import submit_job
 from bertline.command_line import run_command
 
 if __name__ == "__main__":

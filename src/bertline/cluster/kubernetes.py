@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from bertline.cluster import generic_submission, jobs
+from bertline.cluster import cluster_generic, scheduler_jobs
 from bertline.cluster.schedulers import Request
 from bertline.console import BertlineError
 from bertline.files import write_text
@@ -63,7 +63,7 @@ def submit_job(jobscript: Path, *, manifests: Path) -> str:
     from snakemake.utils import read_job_properties  # takes a second; not needed by other functions
 
     properties = read_job_properties(str(jobscript))
-    request = jobs.request_of(properties, LOGS)
+    request = scheduler_jobs.request_of(properties, LOGS)
     name = job_name(request.name)
     folder = (LOGS / name).absolute()
     folder.mkdir(parents=True)
@@ -76,16 +76,16 @@ def submit_job(jobscript: Path, *, manifests: Path) -> str:
     shared, job, of_job = fill(list(rendered), name, request, ["--script", str(script), "--folder", str(folder)], about)
     if priority := properties["resources"].get("qos"):
         job["spec"]["template"]["spec"]["priorityClassName"] = priority
-    generic_submission.record(name)
+    cluster_generic.record(name)
     try:
-        generic_submission.wait_for_answer(lambda repeated: _send(shared, job, of_job, repeated=repeated))
+        cluster_generic.wait_for_answer(lambda repeated: _send(shared, job, of_job, repeated=repeated))
     except BertlineError:
         # It may exist without what belongs to it, and must not run besides the one that Snakemake submits next.
         with suppress(BertlineError):
-            generic_submission.wait_for_answer(lambda repeated: delete([name]))
-        generic_submission.cancel_if_ended(name, delete)
+            cluster_generic.wait_for_answer(lambda repeated: delete([name]))
+        cluster_generic.cancel_if_ended(name, delete)
         raise
-    generic_submission.cancel_if_ended(name, delete)
+    cluster_generic.cancel_if_ended(name, delete)
     return name
 
 
@@ -213,7 +213,7 @@ def _out_of_memory(name: str) -> str | None:
 def cancel_jobs_at_the_end() -> None:
     """Wait for the end of the parent, snakemake, and delete its unfinished Jobs, as after Ctrl-C."""
     UNANSWERED.unlink(missing_ok=True)  # of an earlier call
-    delete(jobs.unfinished_at_the_end(LOGS, ENDED))
+    delete(scheduler_jobs.unfinished_at_the_end(LOGS, ENDED))
 
 
 def delete(names: list[str]) -> None:
@@ -248,7 +248,7 @@ def _kubectl(*arguments: str, given: dict[str, Any] | None = None) -> str:
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         message = " ".join(" ".join([line for line in lines if not LOG_LINE.match(line)] or lines[-1:]).split())
-        no_answer = generic_submission.NO_ANSWER.search(message)
-        error = generic_submission.NoAnswer if no_answer else BertlineError
+        no_answer = cluster_generic.NO_ANSWER.search(message)
+        error = cluster_generic.NoAnswer if no_answer else BertlineError
         raise error(f"kubectl {arguments[0]}: {message}")
     return done.stdout

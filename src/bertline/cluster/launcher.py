@@ -19,7 +19,7 @@ from typing import Annotated, Literal, NoReturn
 from cyclopts import Parameter
 from cyclopts.types import NonNegativeInt, PositiveInt
 
-from bertline.cluster import jobs, pods, remote, schedulers, slurm
+from bertline.cluster import pods, remote, scheduler_jobs, schedulers, slurm
 from bertline.cluster.binding import Bind
 from bertline.cluster.failures import last_words
 from bertline.cluster.processes import start, wait_for_all
@@ -54,7 +54,7 @@ def launch(
     processes_per_node: PositiveInt = 1,
     additional_nodes: str = "",
     hosts: str = "",
-    by: Literal["ssh", "mpirun"] = "ssh",
+    launcher: Literal["ssh", "mpirun"] = "ssh",
     port: NonNegativeInt = 0,
     bind: Bind = "none",
     threads: PositiveInt = 1,
@@ -75,7 +75,7 @@ def launch(
         additional_nodes: nodes of other kinds in the same Slurm job, and processes per node, as in 1x2,4x8.
         hosts: separated by commas, optionally with processes of each, as in a,b or a:1,b:4. The processes are started
             on these hosts, which share this folder.
-        by: what starts them on `hosts`: ssh, without a password, or Open MPI's mpirun.
+        launcher: what starts them on `hosts`: ssh, without a password, or Open MPI's mpirun.
         port: at which rank 0 listens; 0 for a free one, of `hosts` with mpirun one that is free here.
         bind: cores and memory of each process: those of its socket or its NUMA node, with numactl.
         threads: of a node, divided among its processes.
@@ -109,7 +109,7 @@ def launch(
     starter = [sys.executable, str(Path(sys.argv[0]).absolute().with_name(STARTER))]
     program = Program([*script, *deadline, *more], starter, port, bind)
     with _recorded_signals() as received:
-        status = _run_on_hosts(program, listed, by) if listed else _run_in_job(program, kinds, threads)
+        status = _run_on_hosts(program, listed, launcher) if listed else _run_in_job(program, kinds, threads)
     # A person's own job also runs a notebook, a script, or other trainings.
     if status == STOPPED and job is not None and job.is_of_executor and signal.SIGINT not in received:
         slurm.requeue_own_job()
@@ -163,9 +163,9 @@ def _run_in_job(program: Program, kinds: list[NodeKind], threads: int) -> int:
     return wait_for_all({"a rank": start(srun, heterogeneous)})
 
 
-def _run_on_hosts(program: Program, hosts: list[Host], by: str) -> int:
+def _run_on_hosts(program: Program, hosts: list[Host], launcher: str) -> int:
     """Run the ranks on `hosts`; return the exit status."""
-    return _run_with_mpirun(program, hosts) if by == "mpirun" else wait_for_all(_start_over_ssh(program, hosts))
+    return _run_with_mpirun(program, hosts) if launcher == "mpirun" else wait_for_all(_start_over_ssh(program, hosts))
 
 
 def _count_attempt(checkpoints: Path, *, restart: bool, job: str | None) -> None:
@@ -206,13 +206,13 @@ def _start_over_ssh(program: Program, hosts: list[Host]) -> dict[str, subprocess
 def _run_with_mpirun(program: Program, hosts: list[Host]) -> int:
     """Run the ranks on `hosts` with mpirun; return the exit status."""
     if shutil.which("mpirun") is None:
-        raise BertlineError("--by mpirun: it is not installed; install Open MPI (Debian: apt install openmpi-bin)")
+        raise BertlineError("--launcher mpirun: not installed; install Open MPI (Debian: apt install openmpi-bin)")
     address = "127.0.0.1" if hosts[0].name == "localhost" else hosts[0].name
     place = ["--within-mpirun", address, str(program.port or free_port()), "--bind", program.bind]
     with tempfile.TemporaryDirectory(prefix=".mpirun-", dir=".") as folder:
         # A file, because mpirun passes on few variables to other nodes.
         path = Path(folder).absolute() / "rank.sh"
-        write_text(path, jobs.node_script([*program.starter, *place, "--", *program.script]), mode=0o600)
+        write_text(path, scheduler_jobs.node_script([*program.starter, *place, "--", *program.script]), mode=0o600)
         ranks = start(mpirun_command(hosts, path), own_group=True)
         # mpirun kills the ranks soon after SIGTERM and Ctrl-C; it passes SIGUSR1 on, on which they save.
         return wait_for_all({"a rank": ranks}, stop_with=signal.SIGUSR1)
@@ -232,7 +232,7 @@ def _start_on_nodes(
     for node, host in enumerate(hosts[1 : kind.nodes], 1):
         command = replace(here, first=node * each).start_command(program)
         path = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"
-        write_text(path, jobs.node_script(command), mode=0o600)
+        write_text(path, scheduler_jobs.node_script(command), mode=0o600)
         print(f"node {node} of {kind.nodes}: {host}", file=sys.stderr, flush=True)
         # The ranks here stop those there; the starter must not end before them, or a rank would be lost.
         started[f"the start on {host}"] = start(scheduler.start(slots, host, str(path)), for_another_node=True)

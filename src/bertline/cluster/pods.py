@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from bertline.cluster.jobs import node_script
 from bertline.cluster.ranks import NodeKind, NodeRanks, Program
+from bertline.cluster.scheduler_jobs import node_script
 from bertline.console import BertlineError
 from bertline.files import write_text
 from bertline.training.contract import LOST, STOPPED, TOKEN

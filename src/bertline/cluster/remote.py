@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 
-from bertline.cluster import jobs
+from bertline.cluster import scheduler_jobs
 from bertline.cluster.processes import start
 from bertline.console import BertlineError
 
@@ -23,13 +23,13 @@ def start_on_host(host: str, command: list[str]) -> subprocess.Popen[bytes]:
 
     Its standard input stays open, for the signals of `wait_for_all`, and ends with the connection.
     """
-    script = jobs.node_script(command)
+    script = scheduler_jobs.node_script(command)
     return start(_ssh(host, script), for_another_node=True, text=script)
 
 
 def free_port_of(host: str) -> int:
     """Return a TCP port that no process of `host` listens on. Raises BertlineError if the host does not answer."""
-    script = jobs.node_script([sys.executable, "-c", PRINT_FREE_PORT])
+    script = scheduler_jobs.node_script([sys.executable, "-c", PRINT_FREE_PORT])
     done = subprocess.run(_ssh(host, script), input=script, capture_output=True, text=True, check=False)  # noqa: S603
     port = done.stdout.strip().rpartition("\n")[2]  # a shell's start-up files may print as well
     if done.returncode or not port.isdigit():

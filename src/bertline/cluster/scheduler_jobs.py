@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bertline.cluster import generic_submission
+from bertline.cluster import cluster_generic
 from bertline.cluster.schedulers import Request, Scheduler, scheduler_here
 from bertline.console import BertlineError
 from bertline.files import write_text
@@ -71,7 +71,7 @@ def submit_job(jobscript: Path) -> str:
     # HF_ENDPOINT is an address, which may contain a password: only for this user.
     write_text(job.script, job_script(scheduler, jobscript.read_text(), job.minutes), mode=0o700)
     before = Path(job.script).stat().st_mtime  # by the clock of the file system
-    number = generic_submission.wait_for_answer(
+    number = cluster_generic.wait_for_answer(
         lambda repeated: _send(scheduler, job, repeated=repeated),
         lambda: _find(scheduler, job),
         scheduler.job_name(job),
@@ -81,7 +81,7 @@ def submit_job(jobscript: Path) -> str:
     if ended.exists() and ended.stat().st_mtime < before:
         ended.unlink()
     (scheduler.held / number).unlink(missing_ok=True)
-    generic_submission.record_job(number, lambda numbers: _cancel(scheduler, numbers))
+    cluster_generic.record_job(number, lambda numbers: _cancel(scheduler, numbers))
     return number
 
 
@@ -103,7 +103,7 @@ def _send(scheduler: Scheduler, job: Request, *, repeated: bool) -> str:
 def _find(scheduler: Scheduler, job: Request) -> str | None:
     """Return the number of a job in the queue, None if it is not there. Raises NoAnswer if that cannot be known."""
     if scheduler.find is None or scheduler.found is None:
-        raise generic_submission.NoAnswer(f"{scheduler.name} finds no job by its name")
+        raise cluster_generic.NoAnswer(f"{scheduler.name} finds no job by its name")
     found = scheduler.found.search(_answer(scheduler.find(job)).stdout)
     return found[1] if found else None
 
@@ -118,8 +118,8 @@ def _cancel(scheduler: Scheduler, numbers: list[str]) -> None:
 def _answer(command: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a scheduler's command and return how it ended. Raises NoAnswer if its server does not answer."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode and generic_submission.NO_ANSWER.search(done.stdout + done.stderr):
-        raise generic_submission.NoAnswer(_message_of(done))
+    if done.returncode and cluster_generic.NO_ANSWER.search(done.stdout + done.stderr):
+        raise cluster_generic.NoAnswer(_message_of(done))
     return done
 
 
@@ -259,5 +259,5 @@ def unfinished_at_the_end(logs: Path, ended: Path) -> list[str]:
     received = None
     while received is None and os.getppid() == snakemake:
         received = signal.sigtimedwait([signal.SIGTERM], PARENT_CHECK_SECONDS)
-    numbers = [number for number in generic_submission.take_jobs(submitted) if not (ended / number).exists()]
+    numbers = [number for number in cluster_generic.take_jobs(submitted) if not (ended / number).exists()]
     return numbers if received else []

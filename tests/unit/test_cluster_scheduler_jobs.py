@@ -1,0 +1,393 @@
+"""What LSF, Cobalt, PBS and Grid Engine are asked for: the words of their manuals for the size of a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bertline.cluster import scheduler_jobs, waiting
+from bertline.cluster.scheduler_jobs import job_script, request_of
+from bertline.cluster.schedulers import SCHEDULERS, scheduler_here
+from bertline.console import BertlineError
+
+# As Snakemake describes a phase on two nodes with four GPUs each.
+PHASE = {
+    "type": "single",
+    "rule": "pretrain_phase",
+    "wildcards": {"phase": "0123"},
+    "threads": 24,
+    "jobid": 3,
+    "resources": {
+        "nodes": 2,
+        "processes_per_node": 4,
+        "gres": "gpu:4",
+        "mem_mb": 64000,
+        "runtime": 605,
+        "slurm_partition": "large",
+        "slurm_account": "ours",
+        "constraint": "gpu_type=a100",
+        "qos": "-10",
+        "grid_engine_one_node": "smp",
+        "grid_engine_several_nodes": "filled",
+        "grid_engine_gpu": "gpu",
+        "grid_engine_memory": "h_vmem",
+        "attempt": 2,
+    },
+}
+GROUP = {
+    "type": "group",
+    "groupid": "samples",
+    "threads": 1,
+    "jobid": "77",
+    "resources": {"mem_mb": 1000, "runtime": 240, "grid_engine_one_node": "smp", "grid_engine_memory": ""},
+}
+LSF, COBALT, GRID_ENGINE, PBS = SCHEDULERS
+FLAGS = {"-terse", "-cwd", "-notify", "-rn"}  # options without a value
+
+
+def options(command: list[str]) -> list[tuple[str, str]]:
+    """Pairs of an option and its value; the job's script, which comes last, is left out."""
+    assert command[-1].endswith(".sh")
+    values = iter([word for word in command[1 : -2 if command[-2] == "/bin/sh" else -1] if word not in FLAGS])
+    return [(option, next(values)) for option in values]
+
+
+def test_pbs_gets_a_request_for_chunks_on_nodes_of_their_own() -> None:
+    job = request_of(PHASE, PBS.logs)
+    given = options(PBS.submit(job))
+    assert [value for option, value in given if option == "-l"] == [
+        "select=2:ncpus=24:mem=64000mb:ngpus=4:gpu_type=a100",
+        "place=scatter",
+        "walltime=10:05:00",
+    ]
+    assert {("-q", "large"), ("-A", "ours"), ("-N", f"pretrain-{job.code}"), ("-j", "oe"), ("-r", "n")} <= set(given)
+    assert dict(given)["-o"].endswith("/logs/pbs/pretrain_phase-0123-2.log")
+
+
+def test_lsf_gets_a_request_for_slots_by_host() -> None:
+    command = LSF.submit(request_of(PHASE, LSF.logs))
+    given = options(command)
+    assert "-rn" in command
+    assert {("-n", "48"), ("-W", "605"), ("-gpu", "num=4"), ("-q", "large"), ("-P", "ours")} <= set(given)
+    needs = [value for option, value in given if option == "-R"]
+    assert needs == ["span[ptile=24] rusage[mem=64000MB/host]", "gpu_type=a100"]
+
+
+def test_cobalt_gets_a_request_for_whole_nodes() -> None:
+    job = request_of(PHASE, COBALT.logs)
+    given = dict(options(COBALT.submit(job)))
+    assert given.pop("-o") == given.pop("-e") == job.log
+    assert given == {
+        "--jobname": "pretrain_phase",
+        "--debuglog": f"{job.log}.cobalt",
+        "-n": "2",
+        "-t": "605",
+        "-q": "large",
+        "-A": "ours",
+        "--attrs": "gpu_type=a100",
+    }
+
+
+def test_grid_engine_gets_a_request_for_slots_of_a_parallel_environment_and_memory_by_slot() -> None:
+    job = request_of(PHASE, GRID_ENGINE.logs)
+    command = GRID_ENGINE.submit(job)
+    words = " ".join(command)
+    assert "-terse -cwd -notify -r n " in words
+    assert f"-S /bin/sh -N pretrain_phase-{job.code} -j y -o {job.log} " in words
+    assert "-l h_rt=10:05:00,h_vmem=2667M,gpu=4,gpu_type=a100 -pe filled 48 -q large -P ours -p -10 " in words
+
+
+def test_a_missing_name_of_grid_engine_in_a_site_file_is_reported() -> None:
+    resources = {name: value for name, value in PHASE["resources"].items() if name != "grid_engine_several_nodes"}
+    job = request_of({**PHASE, "resources": resources}, GRID_ENGINE.logs)
+    with pytest.raises(BertlineError, match=r"site.yaml: Grid Engine needs `grid_engine: \{several_nodes: ...\}`"):
+        GRID_ENGINE.submit(job)
+
+
+def test_the_scheduler_whose_programs_come_first_is_used(tmp_path, monkeypatch) -> None:
+    for scheduler in SCHEDULERS:
+        folder = tmp_path / scheduler.name
+        folder.mkdir()
+        # All but LSF have these.
+        for program in {scheduler.program, "qstat"} if scheduler is not LSF else {scheduler.program}:
+            (folder / program).write_text("#!/bin/sh\n")
+            (folder / program).chmod(0o755)
+    for first in SCHEDULERS:
+        others = [scheduler.name for scheduler in SCHEDULERS if scheduler is not first]
+        monkeypatch.setenv("PATH", ":".join(str(tmp_path / name) for name in [first.name, *others]))
+        assert scheduler_here() is first
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler.name)
+def test_a_group_of_data_jobs_asks_for_neither_gpu_nor_account(scheduler) -> None:
+    given = dict(options(scheduler.submit(request_of(GROUP, scheduler.logs))))
+    assert not {"-q", "-A", "-P", "-gpu"} & given.keys()
+    assert "ngpus" not in str(given)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler.name)
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -TERM $$; exit 1", 143),
+        # What comes with -notify, and what the shell's children make of it.
+        ("kill -USR2 $$; sh -c 'kill -USR2 $$; exit 1'", 143),
+    ],
+)
+def test_a_job_writes_down_how_it_ended(scheduler, body, status, tmp_path, monkeypatch) -> None:
+    """143 for one that was told to stop."""
+    monkeypatch.chdir(tmp_path)
+    scheduler.ended.mkdir(parents=True)
+    script = job_script(scheduler, f"{body}\n", minutes=2)
+    done = subprocess.run(["/bin/sh"], input=script, env={scheduler.variable: "12.here"}, text=True, check=False)
+    assert done.returncode == status
+    assert (scheduler.ended / "12.here").read_text() == f"{status}\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"x", b"\xff", b"-1", b"9" * 5000])
+def test_a_damaged_note_of_how_a_job_ended_counts_as_ended_from_outside(content, tmp_path, monkeypatch, capsys) -> None:
+    """A full disk leaves it empty."""
+    monkeypatch.chdir(tmp_path)
+    COBALT.ended.mkdir(parents=True)
+    (COBALT.ended / "12").write_bytes(content)
+    monkeypatch.setattr(scheduler_jobs, "scheduler_here", lambda: COBALT)
+    assert scheduler_jobs.job_status("12") == "failed"
+    assert "was ended from outside" in capsys.readouterr().err
+
+
+def test_a_job_whose_scheduler_passes_nothing_on_gets_what_it_needs(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NCCL_TEST", "it's $HOME")
+    monkeypatch.setenv("PYTORCH_TEST", "as well")
+    monkeypatch.setenv("SECRET_TOKEN", "hidden")
+    COBALT.ended.mkdir(parents=True)
+    script = job_script(COBALT, "echo $NCCL_TEST $PYTORCH_TEST; pwd", minutes=2)
+    bare = {"COBALT_JOBID": "12"}
+    done = subprocess.run(["/bin/sh", "-c", script], cwd="/", env=bare, capture_output=True, text=True, check=True)
+    assert done.stdout == f"it's $HOME as well\n{tmp_path}\n"
+    assert "hidden" not in script
+
+
+# A fake of a scheduler's program. It writes down its arguments, and runs the script NAME.N at its call N, or NAME.txt.
+PROGRAM = """#!/bin/sh
+cd {folder}
+echo "$(basename "$0") $*" >> asked
+name=$(basename "$0")
+answer=$name.$(grep -c "^$name " asked)
+[ -e "$answer" ] || answer=$name.txt
+. ./"$answer"
+"""
+
+
+class Programs:
+    """Programs of a scheduler on the PATH, whose answers are shell scripts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def write(self, name: str, *answers: str) -> None:
+        """Make a program; its answers in order, of which the last one is repeated."""
+        program = self.folder / name
+        program.write_text(PROGRAM.format(folder=self.folder))
+        program.chmod(0o755)
+        for number, answer in enumerate(answers, 1):
+            (self.folder / f"{name}.{number}").write_text(f"{answer}\n")
+        (self.folder / f"{name}.txt").write_text(f"{answers[-1]}\n")
+
+    def asked(self, name: str) -> list[str]:
+        """The arguments of each call of a program."""
+        lines = [line.split(" ", 1) for line in (self.folder / "asked").read_text().splitlines()]
+        return [arguments for program, arguments in lines if program == name]
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch) -> Programs:
+    """No programs yet; this process is in a folder with a job to submit, as snakemake writes it."""
+    made = Programs(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{made.folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("SNAKEMAKE_CLUSTER_SIDECAR_VARS", str(tmp_path / "sent"))
+    monkeypatch.setattr(waiting, "MAX_PAUSE", 0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sent").touch()
+    (tmp_path / "jobscript.sh").write_text(f"#!/bin/sh\n# properties = {json.dumps(PHASE)}\n")
+    return made
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.01)
+
+
+NO_SERVER = {
+    PBS: "echo 'qsub: cannot connect to server pbs (errno=15010)' >&2; exit 255",
+    GRID_ENGINE: """echo 'error: commlib error: got select error (Connection refused)
+Unable to run job: unable to contact qmaster using port 6444 on host "head".' >&2; exit 1""",
+    LSF: "echo 'LSF is down. Please wait ...' >&2; exit 255",
+}
+# submit, find, what finds nothing, what finds job 7.
+COMMANDS = {
+    PBS: ("qsub", "qselect", "true", "echo 7.head"),
+    GRID_ENGINE: ("qsub", "qstat", "echo 'Following jobs do not exist:' >&2; exit 1", "echo 'job_number:      7'"),
+    LSF: ("bsub", "bjobs", "echo 'Job <x> is not found' >&2; exit 255", "echo 7"),
+}
+NEW = {PBS: "echo 7.head", GRID_ENGINE: "echo 7", LSF: "echo 'Job <7> is submitted to queue <large>.'"}
+by_name = pytest.mark.parametrize("scheduler", COMMANDS, ids=lambda scheduler: scheduler.name)
+
+
+@by_name
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_submission_waits_for_a_server_that_is_away_and_happens_once(
+    scheduler, accepted, programs, tmp_path, capsys
+) -> None:
+    """A request whose answer was lost may have been accepted: then the job is in the queue under its name."""
+    submit, find, nothing, job = COMMANDS[scheduler]
+    programs.write(scheduler.program, "true")
+    away = NO_SERVER[scheduler]
+    programs.write(submit, away, NEW[scheduler] if accepted else away, NEW[scheduler])
+    programs.write(find, away, job if accepted else nothing)
+    number = "7.head" if scheduler is PBS else "7"
+    assert scheduler_jobs.submit_job(tmp_path / "jobscript.sh") == number
+    assert len(programs.asked(submit)) == (1 if accepted else 3)
+    name = next(word for word in programs.asked(submit)[0].split() if word.startswith("pretrain"))
+    assert all(arguments.endswith(name) for arguments in programs.asked(find))
+    assert (tmp_path / "sent").read_text() == f"{number}\n"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("a submission waits for the scheduler: ")
+
+
+@pytest.mark.parametrize(("hours", "kept"), [(-1, False), (1, True)])
+def test_the_end_of_an_earlier_job_with_the_same_number_is_not_that_of_a_new_one(
+    hours, kept, programs, tmp_path
+) -> None:
+    """A scheduler's numbers begin again. A new job may have ended before its number is told."""
+    programs.write("qstat", "true")
+    programs.write("qsub", "echo 12.head")
+    PBS.ended.mkdir(parents=True)
+    ended = PBS.ended / "12.head"
+    ended.write_text("0\n")
+    written = time.time() + 3600 * hours
+    os.utime(ended, (written, written))
+    assert scheduler_jobs.submit_job(tmp_path / "jobscript.sh") == "12.head"
+    assert ended.exists() is kept
+
+
+@pytest.mark.parametrize("error", [15007, 15008])
+def test_a_user_without_permission_or_server_does_not_wait_for_one(error, programs, tmp_path) -> None:
+    programs.write("qstat", "true")
+    programs.write("qsub", f"echo 'qsub: cannot connect to server pbs (errno={error})' >&2; exit 1")
+    with pytest.raises(BertlineError, match="qsub refused the job pretrain_phase"):
+        scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
+
+
+@by_name
+def test_a_job_whose_submission_outlives_snakemake_is_cancelled(scheduler, programs, tmp_path) -> None:
+    """As after Ctrl-C: the file in which submissions are recorded is read and gone when the answer comes."""
+    programs.write(scheduler.program, "true")
+    programs.write(scheduler.cancel, "true")
+    programs.write(COMMANDS[scheduler][0], f"rm {tmp_path}/sent; {NEW[scheduler]}")
+    number = "7.head" if scheduler is PBS else "7"
+    with pytest.raises(BertlineError, match=f"snakemake has ended; its new job {number} was canceled"):
+        scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
+    assert programs.asked(scheduler.cancel) == [number]
+    assert not (tmp_path / "sent").exists()
+
+
+def test_a_submission_that_waits_for_the_server_ends_with_snakemake(programs, tmp_path) -> None:
+    programs.write("qstat", "true")
+    programs.write("qselect", "true")
+    programs.write("qsub", f"rm -f {tmp_path}/sent; {NO_SERVER[PBS]}")
+    with pytest.raises(BertlineError, match="snakemake has ended; this job is not submitted"):
+        scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
+    assert len(programs.asked("qsub")) == 1
+
+
+@by_name
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_job_whose_answer_was_lost_before_the_end_of_snakemake_is_looked_up_and_cancelled(
+    scheduler, answers, programs, tmp_path
+) -> None:
+    submit, find, _, job = COMMANDS[scheduler]
+    programs.write(scheduler.program, "true")
+    programs.write(scheduler.cancel, "true")
+    programs.write(submit, f"rm -f {tmp_path}/sent; {NO_SERVER[scheduler]}")
+    programs.write(find, job if answers else NO_SERVER[scheduler])
+    number = "7.head" if scheduler is PBS else "7"
+    said = rf"its new job {number} was canceled" if answers else r"this job may be in the queue as pretrain\S*-\w{6}; "
+    with pytest.raises(BertlineError, match=f"snakemake has ended; {said}"):
+        scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
+    assert len(programs.asked(submit)) == 1
+    assert programs.asked(scheduler.cancel) == ([number] if answers else [])
+
+
+def test_cobalt_which_does_not_find_jobs_by_name_may_have_one_whose_answer_was_lost(programs, tmp_path) -> None:
+    programs.write("cqwait", "true")
+    programs.write("qsub", f"rm -f {tmp_path}/sent; echo 'Connection refused' >&2; exit 1")
+    with pytest.raises(BertlineError, match="snakemake has ended; this job may be in the queue as pretrain_phase; "):
+        scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
+
+
+def test_a_new_job_that_cannot_be_cancelled_is_told(programs, tmp_path) -> None:
+    programs.write("qstat", "true")
+    programs.write("qdel", "echo 'qdel: Unauthorized Request 7.head' >&2; exit 159")
+    programs.write("qsub", f"rm {tmp_path}/sent; {NEW[PBS]}")
+    with pytest.raises(
+        BertlineError, match=r"new job 7\.head was not canceled \(qdel: Unauthorized .*\); cancel it by"
+    ):
+        scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
+
+
+def test_a_job_that_grid_engine_cannot_start_failed_and_is_deleted(programs, capsys) -> None:
+    reason = "error reason          1:      error: can't chdir to /gone: No such file or directory"
+    programs.write("qhost", "true")
+    programs.write("qstat", f'echo "job_number:   88\n{reason}"')
+    programs.write("qdel", "true")
+    assert scheduler_jobs.job_status("88") == "failed"
+    assert programs.asked("qdel") == ["88"]
+    said = "error reason 1: error: can't chdir to /gone: No such file or directory"
+    assert capsys.readouterr().err == f"job 88 cannot start and is deleted: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "held", "waits", "advice"),
+    [
+        ("qstat", "88.head  pretrain  me  00:00:00 H large", "88.head  pretrain  me  00:00:00 Q large", "qrls 88"),
+        ("bjobs", "PSUSP", "PEND", "bresume 88"),
+    ],
+)
+def test_a_held_job_waits_and_what_to_do_is_told_once(program, held, waits, advice, programs, capsys) -> None:
+    programs.write(program, f"echo '{waits}'", f"echo '{held}'")
+    assert [scheduler_jobs.job_status("88") for _ in range(4)] == ["running"] * 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("job 88 is held and waits")
+    assert f"start it with `{advice}`" in line
+
+
+@pytest.mark.parametrize("profile", ["cluster-generic", "kubernetes"])
+def test_a_submission_goes_on_when_snakemake_kills_the_shell_that_started_it(profile, tmp_path) -> None:
+    """As Python does after Ctrl-C. bash, which is /bin/sh on many clusters, replaces itself by its only command."""
+    settings = yaml.safe_load((ROOT / "profiles" / profile / "config.yaml").read_text())
+    session = settings["cluster-generic-submit-cmd"].partition(" workflow/")[0]
+    (tmp_path / "submit").write_text("touch started; read go < pipe; touch submitted\n")
+    os.mkfifo(tmp_path / "pipe")
+    # Kept open, so that the submission does not wait to open it.
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR)
+    shell = subprocess.Popen(["bash", "-c", f'{session} sh "submit"'], cwd=tmp_path)
+    wait_for(tmp_path / "started")
+    shell.kill()
+    shell.wait()
+    os.write(pipe, b"go\n")
+    wait_for(tmp_path / "submitted")
