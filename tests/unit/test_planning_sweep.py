@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,6 +16,7 @@ from bertline.console import BertlineError
 from bertline.files import Json, read_json
 from bertline.planning.resolve import make_plan
 from bertline.planning.sweep import by_micro_batch, by_processes, name_of_only_run, recipe_of, sizes
+from bertline.planning.trials import run_trial
 from bertline.reporting.sweep import table_of_micro_batches, table_of_scaling, write_sweep
 from bertline.settings.configuration import read_yaml
 
@@ -52,17 +53,33 @@ def trial(device: str = "cpu", most: int = 1000) -> Callable[[Json, int, int], J
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "expected"),
-    [(1, 64, [1, 2, 4, 8, 16, 32, 64]), (1, 1, [1]), (3, 20, [3, 6, 12, 20]), (4, 5, [4, 5]), (2, 8, [2, 4, 8])],
+    ("first", "last", "most", "expected"),
+    [
+        (1, 64, 64, [1, 2, 4, 8, 16, 32, 64]),
+        (1, 1, 64, [1]),
+        (3, 20, 64, [3, 6, 12, 20]),
+        (4, 5, 64, [4, 5]),
+        (2, 8, 8, [2, 4, 8]),
+        (1, 64, 16, [1, 2, 4, 8, 16]),
+        (4, 64, 13, [4, 8, 13]),
+        (16, 64, 16, [16]),
+    ],
 )
-def test_sizes_double_up_to_the_last(first: int, last: int, expected: list[int]) -> None:
-    assert sizes(first, last) == expected
+def test_sizes_double_up_to_the_last_that_occurs(first: int, last: int, most: int, expected: list[int]) -> None:
+    assert sizes(first, last, most=most) == expected
 
 
-@pytest.mark.parametrize(("first", "last"), [(0, 4), (8, 4)])
-def test_impossible_sizes_are_one_line(first: int, last: int) -> None:
-    with pytest.raises(BertlineError, match=f"FROM={first} TO={last}"):
-        sizes(first, last)
+@pytest.mark.parametrize(
+    ("first", "last", "line"),
+    [
+        (0, 4, "FROM=0 TO=4: give 1 or more"),
+        (32, 4, "FROM=32 TO=4: give 1 or more"),
+        (17, 64, "FROM=17: a process has 16 sequences of a step, and no more at once; give fewer"),
+    ],
+)
+def test_impossible_sizes_are_one_line(first: int, last: int, line: str) -> None:
+    with pytest.raises(BertlineError, match=f"^{line}"):
+        sizes(first, last, most=16)
 
 
 def test_the_first_size_that_does_not_fit_is_a_row_and_ends_the_sweep() -> None:
@@ -83,9 +100,9 @@ def test_a_cpu_is_not_driven_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_step_accumulates_as_many_micro_batches_as_the_phase_but_few() -> None:
     found = {
         row["micro_batch_size"]: row["sequences"]
-        for row in by_micro_batch(PHASE, [1, 16, 64, 128], processes=1, trial=trial())
+        for row in by_micro_batch(PHASE, [1, 16, 64, 100], processes=1, trial=trial())
     }
-    assert found == {1: 8, 16: 96, 64: 64, 128: 128}
+    assert found == {1: 8, 16: 96, 64: 64, 100: 100}
     # A fine-tuning's batch is one micro-batch of each process.
     rows = by_micro_batch(FINETUNING, [4], processes=2, trial=trial())
     assert [row["sequences"] for row in rows] == [8]
@@ -98,6 +115,22 @@ def test_speed_up_is_by_the_same_global_batch() -> None:
     # 110, 60 and 35 ms.
     assert [round(row["speed_up"], 3) for row in rows] == [1.0, round(110 / 60, 3), round(110 / 35, 3)]
     assert [round(row["efficiency"], 3) for row in rows] == [1.0, round(110 / 120, 3), round(110 / 140, 3)]
+    # Not by a larger one than the phase's.
+    rows = list(by_processes(PHASE, [1, 4], micro_batch_size=50, trial=trial()))
+    assert {row["sequences"] for row in rows} == {100}
+
+
+def test_a_pair_of_a_ranking_has_two_sequences() -> None:
+    pairs: Json = {"task": "ranking", "settings": {**FINETUNING["settings"], "objective": "pairwise"}}
+    asked = []
+
+    def record(recipe: Json, processes: int, tokens: int) -> Json:
+        asked.append(tokens)
+        return trial()(recipe, processes, tokens)
+
+    for recipe in (FINETUNING, pairs):
+        list(by_micro_batch(recipe, [2], processes=1, trial=record))
+    assert asked == [128, 256]
 
 
 def test_a_training_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +146,17 @@ def test_a_training_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.Mon
     assert name_of_only_run(plan) == "demo"
     with pytest.raises(BertlineError, match="there is no training called demo/phas1; near it are demo/phase1"):
         recipe_of(plan, "demo/phas1")
+
+
+def test_weights_that_are_not_fetched_yet_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("text,label\nwarm,a\ncold,b\n")
+    table = {"kind": "classification", "train": "t.csv", "dev": "t.csv", "texts": ["text"], "label": "label"}
+    run = {"pretrained": {"hub": "user/bert", "revision": 40 * "0"}, "finetune": {"tables": {"t": {}}}}
+    config = {"contact": "a@b.org", "evaluation": {"tables": {"t": table}}, "runs": {"mine": run}}
+    plan = make_plan(config, CONFIG / "config.schema.yaml", CONFIG / "models")
+    with pytest.raises(BertlineError, match=r"config\.json does not exist; fetch the weights first: `snakemake \S+`"):
+        recipe_of(plan, "mine/table/t")
 
 
 def test_without_a_name_there_has_to_be_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +200,14 @@ def test_a_single_number_of_processes_has_no_table_of_scaling(tmp_path: Path) ->
         (["--seconds", "-1"], "--seconds -1: give more than 0"),
         (["--seconds", "nan"], "--seconds nan: give more than 0"),
         (["--threads", "-1"], "--threads -1: give 1 or more"),
+        (["--from", "128", "--to", "128"], "FROM=128: a process has 32 sequences of a step, and no more at once"),
+        (
+            ["--options=--compile --micro-batch-tokens 128"],
+            "--options --micro-batch-tokens: a sweep varies it; give FROM and TO",
+        ),
+        (["--options=--micro_batch_tokens=128"], "--options --micro_batch_tokens=128: a sweep varies it; give FROM"),
+        (["--options=--threads 1"], "--options --threads: a sweep divides them; give it --threads"),
+        (["--options=--profile 2:3"], "--options --profile: a sweep writes no profile; leave it out"),
     ],
 )
 def test_an_option_that_cannot_be_is_one_line(
@@ -166,6 +218,78 @@ def test_an_option_that_cannot_be_is_one_line(
     with pytest.raises(SystemExit) as exited:
         runpy.run_path(str(script), run_name="__main__")
     assert f"error: {line}" in f"{exited.value} {capsys.readouterr().err}"
+
+
+def run_sweep(monkeypatch: pytest.MonkeyPatch, run_trial: Callable[..., Json], *given: str) -> None:
+    script, config = CONFIG.parent / "workflow/scripts/sweep.py", str(CONFIG / "demo.yaml")
+    monkeypatch.setattr("bertline.planning.sweep.run_trial", run_trial)
+    monkeypatch.setattr("sys.argv", ["sweep.py", "demo/phase1", "--configfile", config, "--gpus", "0", *given])
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def test_no_size_is_timed_that_a_step_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    timed: list[tuple[int, int]] = []
+
+    def run_trial(recipe: Json, *, processes: int, options: Sequence[str], **_: object) -> Json:
+        timed.append((processes, int(options[1]) // 128))
+        return trial()(recipe, processes, int(options[1]))
+
+    caplog.set_level("INFO")
+    monkeypatch.setattr("bertline.tracking.store.track_entry", lambda *_: None)
+    run_sweep(monkeypatch, run_trial, "--to", "64", "--processes", "4,2")
+    assert timed == [(2, 1), (2, 2), (2, 4), (2, 8), (2, 1), (4, 1)]
+    assert "a step of demo/phase1 has 16 sequences: micro-batches of more than 8 do not occur" in caplog.text
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), BertlineError("a trial of some steps failed: no reason")])
+@pytest.mark.parametrize(
+    ("trials", "sizes_timed", "processes_timed"), [(2, ["1", "2"], []), (4, ["1", "2", "4"], ["1"])]
+)
+def test_what_ends_a_sweep_loses_no_row(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    trials: int,
+    sizes_timed: list[str],
+    processes_timed: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done: list[int] = []
+
+    def run_trial(recipe: Json, *, processes: int, options: Sequence[str], **_: object) -> Json:
+        if len(done) == trials:
+            raise error
+        done.append(processes)
+        return trial()(recipe, processes, int(options[1]))
+
+    with pytest.raises(SystemExit) as ended:
+        run_sweep(monkeypatch, run_trial, "--to", "4", "--processes", "1,2")
+    assert ended.value.code in (130, "error: a trial of some steps failed: no reason")
+    printed = capsys.readouterr().out
+    assert "The fastest are micro-batches of" in printed
+    (folder,) = (tmp_path / "results/sweeps/demo/phase1").iterdir()
+    assert f"Tables and figures: {folder.relative_to(tmp_path)}" in printed
+    rows = list(csv.DictReader((folder / "micro_batches.csv").open()))
+    assert [row["micro_batch_size"] for row in rows] == sizes_timed
+    assert [row["processes"] for row in read_json(folder / "sweep.json")["scaling"]] == list(map(int, processes_timed))
+
+
+def test_a_killed_rank_is_a_size_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of memory the kernel kills it; another signal is an error."""
+    for name in ("launch.py", "start_ranks.py"):
+        (tmp_path / name).write_text((CONFIG.parent / "workflow/scripts" / name).read_text())
+    monkeypatch.setattr("bertline.planning.trials.SCRIPTS", tmp_path)
+    killing = "import os, signal\nif os.environ.get('RANK', '0') == '0':\n    os.kill(os.getpid(), signal.{})\n"
+    for processes in (1, 2):
+        (tmp_path / "time_steps.py").write_text(killing.format("SIGKILL"))
+        assert run_trial({}, processes=processes, threads=2, options=[]) == {"fits": False}
+    (tmp_path / "time_steps.py").write_text(killing.format("SIGSEGV"))
+    with pytest.raises(BertlineError, match=r"a trial of some steps failed: .* was ended by SIGSEGV"):
+        run_trial({}, processes=1, threads=1, options=[])
 
 
 def test_without_gpus_a_sweep_times_the_cpus(
@@ -179,7 +303,7 @@ def test_without_gpus_a_sweep_times_the_cpus(
         raise BertlineError("stopped here")
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr("bertline.planning.trials.run_trial", run_trial)
+    monkeypatch.setattr("bertline.planning.sweep.run_trial", run_trial)
     monkeypatch.setattr("bertline.proposal.machine._gpus", lambda: (("NVIDIA H100",), 80 * 10**9, True))
     monkeypatch.setattr("bertline.proposal.machine.metadata.version", lambda name: "2.13.0+cpu")
     script, config = CONFIG.parent / "workflow/scripts/sweep.py", str(CONFIG / "demo.yaml")

@@ -38,7 +38,7 @@ def test_the_parts_of_a_large_dump_are_one_pattern(tmp_path: Path) -> None:
         "texts": ["*.txt"],
         "wiki": ["*.xml", "*.xml-p[0-9]*p[0-9]*.bz2", "*.xml-p[0-9]*p[0-9]*"],
     }
-    [corpus], _ = corpora_of([str(tmp_path / "w1.xml-p1p9.bz2")])
+    [corpus], *_ = corpora_of([str(tmp_path / "w1.xml-p1p9.bz2")])
     assert corpus.settings == {"source": "wikimedia", "paths": [f"{tmp_path}/w1.xml-p1p9.bz2"]}
 
 
@@ -71,9 +71,25 @@ def test_the_column_and_the_lines_of_such_files_are_found(
 
 
 def shaped(folder: Path) -> Corpus:
-    [corpus], _ = corpora_of([str(folder)])
+    [corpus], *_ = corpora_of([str(folder)])
     find_shape(corpus, "utf-8", None)
     return corpus
+
+
+@pytest.mark.parametrize(
+    ("rows", "column"),
+    [
+        ({"document": "D00001", "speech": text_of(1)}, "speech"),
+        ({"sentence": "12", "remark": "Seen."}, "remark"),
+        ({"notes": text_of(1), "Text": text_of(1)[:500]}, "Text"),
+        ({"notes": text_of(1), "body": "short", "content": text_of(1)[:500]}, "content"),
+        ({"when": "20260101120000.123456789", "remark": "It rained."}, "remark"),
+        ({"text": "", "remark": "It rained."}, "remark"),
+    ],
+)
+def test_a_column_is_taken_by_its_name_if_its_texts_are_long(tmp_path: Path, rows: dict[str, str], column: str) -> None:
+    (tmp_path / "a.csv").write_text(",".join(rows) + "\n" + 9 * (",".join(rows.values()).replace(", ", " ") + "\n"))
+    assert shaped(tmp_path).settings["text"] == column
 
 
 @pytest.mark.parametrize(
@@ -90,7 +106,7 @@ def shaped(folder: Path) -> Corpus:
 )
 def test_a_table_divided_by_another_mark_is_told(tmp_path: Path, name: str, content: str, marks: str) -> None:
     (tmp_path / name).write_text(content)
-    [corpus], _ = corpora_of([str(tmp_path)])
+    [corpus], *_ = corpora_of([str(tmp_path)])
     for column in (None, "content"):
         with pytest.raises(BertlineError, match=rf"/{name}: its columns are divided by {marks}; convert it to CSV"):
             find_shape(corpus, "utf-8", column)
@@ -98,7 +114,7 @@ def test_a_table_divided_by_another_mark_is_told(tmp_path: Path, name: str, cont
 
 def test_a_column_that_is_given_may_have_a_semicolon_in_its_name(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('text; cleaned\n"It rained; it was cold."\n')
-    [corpus], _ = corpora_of([str(tmp_path)])
+    [corpus], *_ = corpora_of([str(tmp_path)])
     find_shape(corpus, "utf-8", "text; cleaned")
     assert corpus.settings["text"] == "text; cleaned"
 

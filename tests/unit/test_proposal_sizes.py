@@ -16,7 +16,7 @@ from user_texts import ROOT, text_of, write_texts
 from bertline.console import BertlineError
 from bertline.planning.resolve import make_plan
 from bertline.proposal import machine as machines
-from bertline.proposal.configuration_file import configuration, duration, network_of
+from bertline.proposal.configuration_file import configuration, network_of, rounded_duration
 from bertline.proposal.corpora import Corpus
 from bertline.proposal.machine import Machine, this_machine
 from bertline.proposal.new_configuration import make_configuration
@@ -45,7 +45,7 @@ SERVER = Machine(cores=16, memory=128_000_000_000, disk=10**14, gpus=("H100",), 
 
 def found_text(folder: Path, **changes: Any) -> OwnText:
     corpus = Corpus("texts", {"source": "files", "paths": [f"{folder}/*.txt"]}, [])
-    whole = OwnText([corpus], 100, 10**7, 10**7, 1_700_000, "en", 1.0, {}, "LATIN", True, 80, ["text"], 1, {})
+    whole = OwnText([corpus], 100, 10**7, 10**7, 1_700_000, "en", 1.0, {}, "LATIN", True, 80, ["text"], 1, {}, [])
     return replace(whole, **changes)
 
 
@@ -183,6 +183,21 @@ def test_training_compiles_also_when_the_network_is_chosen() -> None:
     assert propose(amount, 8000, slow, seconds=seconds, speed=speed).network == NETWORKS[1]
 
 
+def test_steps_that_do_not_fit_the_memory_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BertlineError, match=r"^the memory is too small for training steps of \S+ with 128 tokens; end"):
+        make_configuration(
+            [str(write_texts(tmp_path / "in", 40))],
+            tmp_path / "own.yaml",
+            LAPTOP,
+            seconds=600,
+            language="en",
+            encoding="utf-8",
+            column=None,
+            table=[],
+            time_steps=lambda *_: {"fits": False},
+        )
+
+
 @pytest.mark.parametrize(("words", "rows", "is_long"), [(8, 8000, False), (90, 8000, True)])
 def test_the_time_of_fine_tuning_is_that_of_the_rows(tmp_path: Path, words: int, rows: int, is_long: bool) -> None:
     """Short rows leave most of the time to pretraining; if the rows need more than the time, a line says so."""
@@ -194,9 +209,12 @@ def test_the_time_of_fine_tuning_is_that_of_the_rows(tmp_path: Path, words: int,
         "text,label\n" + "".join(f"{number}{words * ' word'},{'ab'[number % 2]}\n" for number in range(rows))
     )
 
+    dev = tmp_path / "dev.csv"
+    dev.write_text(table.read_text())
+
     def time_steps(network: Network, length: int, batch: int, vocab_size: int) -> dict[str, float]:
         seconds = batch / (25_000 if network.hidden == 128 else 10_000)
-        return {"step_seconds": seconds, "busy_seconds": seconds, "tokens": batch}
+        return {"fits": True, "step_seconds": seconds, "busy_seconds": seconds, "tokens": batch}
 
     made = make_configuration(
         [str(texts)],
@@ -206,7 +224,7 @@ def test_the_time_of_fine_tuning_is_that_of_the_rows(tmp_path: Path, words: int,
         language="en",
         encoding="utf-8",
         column=None,
-        table=[str(table)] * 2,
+        table=[str(table), str(dev)],
         time_steps=time_steps,
     )
     lines = made.content.splitlines()
@@ -231,7 +249,7 @@ def test_the_time_of_fine_tuning_is_that_of_the_rows(tmp_path: Path, words: int,
     ],
 )
 def test_durations_in_words(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert rounded_duration(seconds) == words
 
 
 def test_the_size_of_a_text_without_spaces_is_in_characters(tmp_path: Path) -> None:

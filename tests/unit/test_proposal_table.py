@@ -60,7 +60,7 @@ def test_a_short_second_text_is_used_and_what_is_left_out_is_named(tmp_path: Pat
             for n in range(100)
         ]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        table = describe_table([str(path)], tmp_path / "out")
+        table = describe_table([str(path)], tmp_path / "out", force=True)
         return table["settings"]["texts"], table["reasons"]["texts"]
 
     assert described() == (["premise", "hypothesis"], "the columns of text")
@@ -71,7 +71,8 @@ def test_a_short_second_text_is_used_and_what_is_left_out_is_named(tmp_path: Pat
 def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:
     rows = [{"a": text_of(number), "b": text_of(number + 1), "score": number / 7} for number in range(100)]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    files = [str(tmp_path / "pairs.jsonl")] * 2
+    (tmp_path / "dev.jsonl").write_text((tmp_path / "pairs.jsonl").read_text())
+    files = [str(tmp_path / name) for name in ("pairs.jsonl", "dev.jsonl")]
     table = describe_table(files, tmp_path)
     assert table["settings"] == {
         "kind": "regression",
@@ -80,6 +81,50 @@ def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:
         "texts": ["a", "b"],
         "label": "score",
     }
+
+
+@pytest.mark.parametrize(
+    ("scores", "kind"),
+    [
+        ([number / 8 for number in range(40)], "regression"),
+        ([f"{number % 9 / 2 + 1:.1f}" for number in range(40)], "regression"),
+        ([number % 5 + 1 for number in range(40)], "classification"),
+        ([f"{number % 2}.0" for number in range(40)], "classification"),
+        ([(0.5, 1.5, "none", "inf")[number % 4] for number in range(40)], "classification"),
+    ],
+)
+def test_numbers_that_are_not_whole_are_no_classes(tmp_path: Path, scores: list[object], kind: str) -> None:
+    rows = [{"text": f"{text_of(number)} {number}", "score": score} for number, score in enumerate(scores)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert describe_table([str(tmp_path / "a.jsonl")], tmp_path / "out")["settings"]["kind"] == kind
+
+
+def test_one_file_is_not_for_training_and_for_scores(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(GOOD)
+    (tmp_path / "b.jsonl").symlink_to("a.jsonl")
+    for other in ("a.jsonl", "b.jsonl"):
+        with pytest.raises(
+            BertlineError, match=r"^TABLE=.*a\.jsonl,.*\.jsonl is one file: .*; give it once, then a part"
+        ):
+            describe_table([str(tmp_path / "a.jsonl"), str(tmp_path / other)], tmp_path / "out")
+
+
+def test_a_divided_table_does_not_overwrite_that_of_another_configuration(tmp_path: Path) -> None:
+    """Both are of a mine.yaml, in two folders."""
+    first, second = tmp_path / "a/t.jsonl", tmp_path / "b/t.jsonl"
+    for path, content in ((first, GOOD), (second, GOOD.replace("number", "count"))):
+        path.parent.mkdir()
+        path.write_text(content)
+    folder = tmp_path / "resources/mine"
+    train, dev = (describe_table([str(first)], folder)["settings"][split] for split in ("train", "dev"))
+    before = [Path(file).read_text() for file in (train, dev)]
+    describe_table([str(first)], folder)
+    with pytest.raises(BertlineError, match=rf"^{train} has other rows than those of {second}, .*, or FORCE=yes to"):
+        describe_table([str(second)], folder)
+    assert [Path(file).read_text() for file in (train, dev)] == before
+    assert {path.name for path in folder.iterdir()} == {"t-train.jsonl", "t-dev.jsonl"}
+    describe_table([str(second)], folder, force=True)
+    assert "count" in Path(train).read_text()
 
 
 def test_numbers_with_a_decimal_comma_are_no_classes(tmp_path: Path) -> None:

@@ -155,12 +155,57 @@ def test_a_folder_becomes_a_corpus_for_each_kind_of_files(tmp_path: Path) -> Non
     assert found.not_read == {".jpg": 1}
 
 
+@pytest.mark.parametrize("given", [["t", "t/0.txt"], ["t/0.txt", "t"], ["t/deep", "./t"], ["t", "./t/../t"]])
+def test_a_file_that_is_given_twice_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_texts(Path("t"), 7)
+    write_texts(Path("t/deep"), 1).joinpath("0.txt").rename("t/deep/8.txt")
+    [corpus], *_ = corpora_of(given)
+    assert len(corpus.files) == 8
+    assert len(corpus.settings["paths"]) == 1
+    assert corpus.bytes == sum(path.stat().st_size for path in Path("t").rglob("*.txt"))
+
+
+def write_table(path: Path, rows: int = 30) -> str:
+    path.write_text("".join(json.dumps({"text": text_of(n), "label": "ab"[n % 2]}) + "\n" for n in range(rows)))
+    return str(path)
+
+
+def test_a_table_to_fine_tune_on_is_not_among_the_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_texts(Path("t"), 7)
+    table = write_table(Path("t/train.jsonl"))
+    found = look_at(["t"], SCHEMA, tables=[f"./{table}"])
+    assert ([corpus.name for corpus in found.corpora], found.documents) == (["texts"], 7)
+    assert found.left_out == [Path(table)]
+    two = [table, write_table(Path("t/dev.jsonl"))]
+    assert look_at(["t"], SCHEMA, tables=two).left_out == [Path("t/dev.jsonl"), Path(table)]
+    # A pattern cannot leave it out.
+    write_table(Path("t/more.jsonl"))
+    message = (
+        r"^TABLE=t/train\.jsonl is among the texts, as t/\*\*/\*\.jsonl finds it, too: .*; move it to another folder$"
+    )
+    with pytest.raises(BertlineError, match=message):
+        look_at(["t"], SCHEMA, tables=[table])
+    assert look_at(["t/more.jsonl", table], SCHEMA, tables=[table]).documents == 30
+    with pytest.raises(BertlineError, match=r"^t/train\.jsonl: no text besides TABLE=t/train\.jsonl; give others$"):
+        look_at([table], SCHEMA, tables=[table])
+
+
+def test_a_column_without_a_table_is_one_line(tmp_path: Path) -> None:
+    write_texts(tmp_path)
+    with pytest.raises(BertlineError, match=rf"^COLUMN=body: no table is among {tmp_path}; leave COLUMN out$"):
+        look_at([str(tmp_path)], SCHEMA, column="body")
+
+
 def test_linked_folders_are_read_and_hidden_ones_are_not(tmp_path: Path) -> None:
     for folder in ("elsewhere", "texts/own", "texts/.hidden"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "a.txt").write_text("one\n")
     (tmp_path / "texts/linked").symlink_to(tmp_path / "elsewhere")
-    [corpus], _ = corpora_of([str(tmp_path / "texts")])
+    [corpus], *_ = corpora_of([str(tmp_path / "texts")])
     assert corpus.files == [tmp_path / "texts/linked/a.txt", tmp_path / "texts/own/a.txt"]
     [pattern] = corpus.settings["paths"]
     assert expand([], "paths", [pattern]) == corpus.files
@@ -173,7 +218,7 @@ def test_a_link_to_a_folder_above_it_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "other").symlink_to("texts")
     (tmp_path / "texts/other").symlink_to("../other")
     given = f"{tmp_path}/texts/../texts"
-    [corpus], _ = corpora_of([given])
+    [corpus], *_ = corpora_of([given])
     assert corpus.files == [Path(given, "own/a.txt")]
     assert expand([], "paths", [f"{given}/**/*.txt", f"{tmp_path}/other/*/*.txt"]) == [
         Path(given, "own/a.txt"),
@@ -196,6 +241,31 @@ def test_paragraphs_of_a_single_wrapped_book_are_whole(test_data: Path, tmp_path
     assert "sentences" not in found.corpora[0].settings
     (whole,), _ = read(tmp_path, book)
     assert found.sample == whole["text"].split("\n")
+
+
+@pytest.mark.parametrize("characters_read", [500_000, 10_000_000])
+def test_a_text_that_the_reader_divides_is_one_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, characters_read: int
+) -> None:
+    """Whether the sample ends in its first piece, as in a file of 80 MB, or has many pieces."""
+    monkeypatch.setattr("bertline.corpus.plain_text.MAX_DOCUMENT_LENGTH", 700_000)
+    monkeypatch.setattr("bertline.proposal.text.SAMPLE_CHARACTERS", characters_read)
+    path = tmp_path / "novel.txt"
+    path.write_text("\n\n".join(text_of(number) for number in range(4000)))
+    found = look_at([str(path)], SCHEMA)
+    assert found.corpora[0].settings["separator"] == "\n"
+    assert found.documents > 1000
+
+
+def test_a_long_text_without_empty_lines_has_the_pieces_that_the_reader_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertline.corpus.plain_text.MAX_DOCUMENT_LENGTH", 2000)
+    path = tmp_path / "novel.txt"
+    path.write_text("\n".join(text_of(number) for number in range(100)))
+    found = look_at([str(path)], SCHEMA)
+    assert "separator" not in found.corpora[0].settings | found.corpora[0].reasons
+    assert found.documents == 50
 
 
 def test_much_text_is_extrapolated_from_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +328,11 @@ def languages(folder: Path) -> None:
         (languages, r"no language is clear \(.*%.*\); give its ISO 639 code, as LANGUAGE=en"),
         (
             lambda folder: (folder / "a.jsonl").write_text('{"n": 1}\n'),
-            r"has no column of text; give its name, as COLUMN=text",
+            r"a\.jsonl has no column of text; give its name, as COLUMN=text",
+        ),
+        (
+            lambda folder: (folder / "a.csv").write_text("text,label\n"),
+            r"a\.csv has no rows; give a table with texts",
         ),
     ],
 )
@@ -329,7 +403,7 @@ def test_a_table_of_arrow_without_rows_has_no_text(tmp_path: Path, kind: str) ->
     new = pyarrow.ipc.new_stream if kind == "stream" else pyarrow.ipc.new_file
     with pyarrow.OSFile(str(tmp_path / "a.arrow"), "wb") as file:
         new(file, pyarrow.schema([("text", pyarrow.string())])).close()
-    with pytest.raises(BertlineError, match=r"a\.arrow has no column of text"):
+    with pytest.raises(BertlineError, match=r"a\.arrow has no rows; give a table with texts"):
         look_at([str(tmp_path)], SCHEMA)
 
 

@@ -31,9 +31,13 @@ def test_texts_get_a_configuration_that_the_graph_plans(workflow_folder: Path) -
     for number in range(30):
         text = " ".join(LINES[(number + shift) % 3] for shift in range(30))
         (texts / f"{number}.txt").write_text(f"Number {number}. {text}")
-    done = new_configuration(workflow_folder, "my texts", "--time", "1m", "--gpus", "0")
+    rows = "".join(f"{LINES[number % 3]} {number},{number % 3}\n" for number in range(60))
+    (texts / "lines.csv").write_text(f"text,label\n{rows.replace(', ', ' ')}")
+    given = ("--time", "1m", "--gpus", "0", "--table", "my texts/lines.csv")
+    done = new_configuration(workflow_folder, "my texts", *given)
     assert done.returncode == 0, done.stderr
     assert "30 documents" in done.stdout
+    assert "Not among the texts, because they are TABLE: my texts/lines.csv\n" in done.stdout
     assert "language en" in done.stdout
     phases = read_yaml(workflow_folder / "mine.yaml")["runs"]["mine"]["phases"]
     assert all(phase["steps"] >= 20 for phase in phases.values())

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 from mlflow import MlflowClient
-from snakemake_runs import SMALL_CONFIG, environment
+from snakemake_runs import SMALL_CONFIG, environment, write_external_weights
+from test_ranking import configuration, write_ranking
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +59,20 @@ def test_a_sweep_of_a_fine_tuning(folder: Path) -> None:
     (table,) = (folder / "results/sweeps/first/glue/cola").glob("*/micro_batches.csv")
     assert [row["sequences"] for row in csv.DictReader(table.open())] == ["1", "2"]
     assert "micro_batch_tokens=" in done.stdout
+
+
+def test_a_sweep_of_a_pairwise_ranking_from_external_weights(workflow_folder: Path) -> None:
+    write_ranking(workflow_folder)
+    write_external_weights(workflow_folder / "weights")
+    (workflow_folder / "small.yaml").write_text(yaml.safe_dump(configuration(objective="pairwise")))
+    given = ("--from", "4", "--to", "64", "--seconds", "0.1", "--uri", "sqlite:///other.db")
+    done = sweep(workflow_folder, "mine/ranking/births", *given)
+    assert done.returncode == 0, done.stderr
+    (table,) = (workflow_folder / "results/sweeps/mine/ranking/births").glob("*/micro_batches.csv")
+    rows = list(csv.DictReader(table.open()))
+    assert [row["micro_batch_size"] for row in rows] == ["4", "8"]  # of 8 pairs a step
+    fastest = max(rows, key=lambda row: float(row["sequences_per_second"]))["micro_batch_size"]
+    assert f"micro_batch_tokens={2 * 64 * int(fastest)}" in done.stdout
 
 
 @pytest.mark.parametrize(

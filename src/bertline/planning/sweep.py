@@ -2,24 +2,151 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
 from bertline.files import Json, one_line_damage, read_object
+from bertline.fingerprint import fingerprint
 from bertline.limits import available_memory
+from bertline.planning.models import read_network
 from bertline.planning.plan import Plan
 from bertline.planning.requested import nearest
+from bertline.planning.trials import run_trial
 from bertline.results import paths
+from bertline.results.sweeps import MICRO_BATCHES, SCALING, fastest_of
+
+logger = logging.getLogger(__name__)
 
 # A step of a phase accumulates at most this many micro-batches: more change the speed by less than the noise.
 MAX_MICRO_BATCHES = 8
 # Settings of a phase without which its steps are the same.
 ABSENT: Json = {"batch_size_warmup": None, "publish_best_every": None, "corpus_weights": {}, "carry_over": "weights"}
+# Options of pretrain.py and finetune.py that a sweep sets itself or that its steps do not have, with what to do.
+REFUSED_OPTIONS = {
+    "--micro-batch-tokens": "a sweep varies it; give FROM and TO",
+    "--threads": "a sweep divides them; give it --threads",
+    "--profile": "a sweep writes no profile; leave it out",
+}
 
 # (recipe, processes, tokens of a micro-batch) -> the speed, as `bertline.planning.trials.run_trial` returns it.
 Trial = Callable[[Json, int, int], Json]
+
+
+def measure(
+    plan: Plan,
+    name: str,
+    *,
+    first: int,
+    last: int,
+    processes: Sequence[int],
+    cores: int,
+    threads: int | None,
+    seconds: float,
+    options: Sequence[str],
+    show: Callable[[str, Sequence[Json]], None],
+    save: Callable[[Path, Json], None],
+) -> Path:
+    """Measure a training's speed by the size of its micro-batches, and with several numbers of processes by these.
+
+    Whatever ends it, an error or Ctrl-C, the rows until then are shown and saved.
+
+    Args:
+        name: of the training, as `recipe_of` takes it; "" for the first phase of the only run.
+        first, last: sequences of the smallest and of the largest micro-batch.
+        processes: ascending; sizes are timed with the first number, and the fastest size with each.
+        cores: of this machine.
+        threads: of all processes together; None for all cores.
+        seconds: to time each size for.
+        options: more arguments of pretrain.py, or finetune.py.
+        show: called with the name and the rows of each table as soon as it is measured.
+        save: called at the end, if a size fits, with the folder for the files, and the sweep: the two tables, what was
+            measured, when, and on what.
+
+    Returns the folder. Raises BertlineError for impossible values, and if no size fits the memory.
+    """
+    name = name or name_of_only_run(plan)
+    recipe = recipe_of(plan, name)
+    batch = recipe["settings"][batch_key(recipe)]
+    most = max(1, batch // processes[0])
+    tried = sizes(first, last, most=most)
+    if last > most:
+        logger.info("a step of %s has %d sequences: micro-batches of more than %d do not occur", name, batch, most)
+    if threads is not None and threads < 1:
+        raise BertlineError(f"--threads {threads}: give 1 or more")
+    if not 0 < seconds < math.inf:
+        raise BertlineError(f"--seconds {seconds:g}: give more than 0")
+    check_options(options)
+    threads = threads or cores
+
+    def trial(recipe: Json, processes: int, tokens: int) -> Json:
+        logger.info("timing %d tokens at once, %d processes", tokens, processes)
+        given = ["--micro-batch-tokens", str(tokens), *options]
+        return run_trial(recipe, processes=processes, threads=max(threads, processes), options=given, seconds=seconds)
+
+    started = _milliseconds()
+    tables: dict[str, list[Json]] = {MICRO_BATCHES: [], SCALING: []}
+
+    def measure_table(table: str, measured: Iterator[Json]) -> None:
+        try:
+            for row in measured:
+                tables[table].append(row)
+        finally:
+            if tables[table]:
+                show(table, tables[table])
+
+    def save_tables(fastest: Json) -> Path:
+        described = {
+            "name": name,
+            "experiment": plan.config["experiment"],
+            "device": f"{cores} CPU cores" if fastest["device"] == "cpu" else fastest["device"],
+            "options": list(options),
+            "model": recipe["model"],
+            "settings": recipe["settings"],
+            "seed": recipe["seed"],
+        }
+        # By what was measured: a sweep that ended early replaces no whole one.
+        done = {table: [[row["micro_batch_size"], row["processes"]] for row in rows] for table, rows in tables.items()}
+        folder = Path(paths.SWEEP.format(name=name, fingerprint=fingerprint({**described, **done, "threads": threads})))
+        save(folder, {**described, "started": started, "finished": _milliseconds(), **tables})
+        return folder
+
+    try:
+        measure_table(MICRO_BATCHES, by_micro_batch(recipe, tried, processes=processes[0], trial=trial))
+        fastest = fastest_of(tables[MICRO_BATCHES])
+        if fastest is not None and len(processes) > 1:
+            size = fastest["micro_batch_size"]
+            measure_table(SCALING, by_processes(recipe, processes, micro_batch_size=size, trial=trial))
+    except BaseException:
+        if fastest := fastest_of(tables[MICRO_BATCHES]):
+            save_tables(fastest)
+        raise
+    if fastest is None:
+        raise BertlineError(f"FROM={first}: not even this fits the memory; give less, or a smaller network")
+    return save_tables(fastest)
+
+
+def _milliseconds() -> int:
+    return int(1000 * time.time())
+
+
+def process_counts(given: str) -> list[int]:
+    """Return the numbers in a text such as 1,2,4, ascending."""
+    if not all(part.isdecimal() and int(part) for part in given.split(",")):
+        raise BertlineError(f"--processes {given}: give numbers from 1 separated by commas, such as 1,2,4")
+    return sorted(set(map(int, given.split(","))))
+
+
+def check_options(options: Sequence[str]) -> None:
+    """Raise BertlineError for one of REFUSED_OPTIONS."""
+    for option in options:
+        name = option.partition("=")[0].replace("_", "-")
+        if name in REFUSED_OPTIONS:
+            raise BertlineError(f"--options {option}: {REFUSED_OPTIONS[name]}")
 
 
 def name_of_only_run(plan: Plan) -> str:
@@ -35,7 +162,8 @@ def recipe_of(plan: Plan, name: str) -> Json:
     Args:
         name: run/phase or run/task, such as demo/phase1 or demo/glue/cola; a run alone for its first phase.
 
-    Raises BertlineError with the nearest names for an unknown one, and if the vocabulary's size is not known yet.
+    Raises BertlineError with the nearest names for an unknown one, and if the vocabulary's size or the network of
+    external weights is not known yet.
     """
     names: dict[str, Mapping[str, Any]] = {}
     for run, content in plan.runs.items():
@@ -50,7 +178,11 @@ def recipe_of(plan: Plan, name: str) -> Json:
     recipe = dict(names[name])
     model = dict(recipe["model"])
     if "directory" in model:
-        model = read_object(Path(model["directory"], paths.CONFIG))
+        described = Path(model["directory"], paths.CONFIG)
+        network = read_network(described)
+        if network is None:
+            raise BertlineError(f"{described} does not exist; fetch the weights first: `snakemake {described.parent}`")
+        model = network
     model.setdefault("vocab_size", _vocab_size(plan, recipe["dataset"]) if recipe["dataset"] else 0)
     settings = recipe["settings"] if "task" in recipe else recipe["settings"] | ABSENT
     return recipe | {"model": model, "initial_weights": None, "settings": settings}
@@ -69,15 +201,21 @@ def _vocab_size(plan: Plan, dataset: str) -> int:
     return int(tokenizer["vocab_size"])
 
 
-def length_of(recipe: Mapping[str, Json]) -> int:
-    """Return the longest sequence of a training."""
-    return int(recipe["settings"]["max_sequence_length" if "task" in recipe else "sequence_length"])
+def tokens_of_example(recipe: Mapping[str, Json]) -> int:
+    """Return the tokens of a training's longest example; one of a pairwise ranking has two sequences."""
+    settings = recipe["settings"]
+    if "task" not in recipe:
+        return int(settings["sequence_length"])
+    return int(settings["max_sequence_length"]) * (2 if settings.get("objective") == "pairwise" else 1)
 
 
-def sizes(first: int, last: int) -> list[int]:
-    """Return first, twice as many, ... and last."""
+def sizes(first: int, last: int, *, most: int) -> list[int]:
+    """Return first, twice as many, ... and last, up to `most`, which a process has of a step."""
     if not 1 <= first <= last:
         raise BertlineError(f"FROM={first} TO={last}: give 1 or more, and the larger one for TO")
+    if first > most:
+        raise BertlineError(f"FROM={first}: a process has {most} sequences of a step, and no more at once; give fewer")
+    last = min(last, most)
     doubled = [first << bits for bits in range((last // first).bit_length()) if first << bits < last]
     return [*doubled, last]
 
@@ -95,7 +233,7 @@ def by_micro_batch(recipe: Json, tried: Sequence[int], *, processes: int, trial:
             yield row | {"fits": False}
             return
         sequences = _sequences(recipe, processes * size)
-        row |= trial(_with_batch(recipe, sequences), processes, size * length_of(recipe))
+        row |= trial(_with_batch(recipe, sequences), processes, size * tokens_of_example(recipe))
         yield row
         if not row["fits"]:
             return
@@ -113,7 +251,7 @@ def by_processes(recipe: Json, numbers: Sequence[int], *, micro_batch_size: int,
     first: Json | None = None
     for processes in sorted(numbers):
         row: Json = {"micro_batch_size": micro_batch_size, "processes": processes}
-        row |= trial(_with_batch(recipe, sequences), processes, micro_batch_size * length_of(recipe))
+        row |= trial(_with_batch(recipe, sequences), processes, micro_batch_size * tokens_of_example(recipe))
         if not row["fits"]:
             yield row
             return
@@ -124,13 +262,18 @@ def by_processes(recipe: Json, numbers: Sequence[int], *, micro_batch_size: int,
 
 def _sequences(recipe: Json, at_once: int) -> int:
     """Return the sequences of a step: of a phase, several micro-batches, as far as its global batch has so many."""
-    wanted = recipe["settings"].get("global_batch_size", 1)
-    return at_once * max(1, min(MAX_MICRO_BATCHES, wanted // at_once))
+    batch = recipe["settings"][batch_key(recipe)]
+    accumulated = 1 if "task" in recipe else max(1, min(MAX_MICRO_BATCHES, batch // at_once))
+    return int(min(batch, at_once * accumulated))
 
 
 def _with_batch(recipe: Json, sequences: int) -> Json:
-    key = "batch_size" if "task" in recipe else "global_batch_size"
-    return recipe | {"settings": recipe["settings"] | {key: sequences}}
+    return recipe | {"settings": recipe["settings"] | {batch_key(recipe): sequences}}
+
+
+def batch_key(recipe: Mapping[str, Json]) -> str:
+    """Return the setting with the sequences, or examples, of a step."""
+    return "batch_size" if "task" in recipe else "global_batch_size"
 
 
 def _extrapolated(memory: Sequence[tuple[int, int]], size: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from bertline.files import CHECKOUT, Json, read_json, write_json
 from bertline.results import paths
 
 SCRIPTS = CHECKOUT / "workflow/scripts"
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the launcher, and one of its ranks
 
 
 def run_trial(recipe: Json, *, processes: int, threads: int, options: Sequence[str], seconds: float = 3.0) -> Json:
@@ -26,7 +28,7 @@ def run_trial(recipe: Json, *, processes: int, threads: int, options: Sequence[s
         seconds: of the timed steps.
 
     Returns what `bertline.training.trial.timed` and `speed_of_steps` do and `fits`, or `{"fits": False}` if the memory
-    is too small. Raises BertlineError with the last line of a failed trial.
+    is too small, on which the kernel kills a rank. Raises BertlineError with the last line of a failed trial.
     """
     script = SCRIPTS / ("time_finetuning.py" if "task" in recipe else "time_steps.py")
     with tempfile.TemporaryDirectory() as folder:
@@ -39,5 +41,7 @@ def run_trial(recipe: Json, *, processes: int, threads: int, options: Sequence[s
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if measured.exists():
             return dict(read_json(measured))
+        if done.returncode in KILLED:
+            return {"fits": False}
         last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
         raise BertlineError(f"a trial of some steps failed: {last.removeprefix('error: ')}")

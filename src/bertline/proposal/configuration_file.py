@@ -22,7 +22,7 @@ WIDTH = 64  # of a line before its comment
 SEEDS_OF_TABLE, EPOCHS_OF_TABLE = 3, 3
 
 
-def duration(seconds: float) -> str:
+def rounded_duration(seconds: float) -> str:
     """Return a time in words, rounded; from two of a unit on, in that unit."""
     for unit, size in (("days", 86400), ("hours", 3600)):
         if seconds >= 1.95 * size:
@@ -124,15 +124,15 @@ def summary(text: OwnText, proposal: Proposal, machine: Machine) -> list[str]:
     amount = f"{text.characters:,} characters" if text.language in NO_SPACES else f"{text.words:,} words"
     about = "about " if any(corpus.is_extrapolated for corpus in text.corpora) else ""
     found = f"{text.bytes / 1e6:,.1f} MB, {about}{text.documents:,} documents, about {amount}"
-    training = duration(sum(phase.seconds for phase in proposal.phases))
+    training = rounded_duration(sum(phase.seconds for phase in proposal.phases))
     lines = [
         f"A BERT for your own text. Found: {found}, language {text.language} ({text.share:.0%} of a sample).",
-        f"Sized to {machine.device}: about {duration(proposal.seconds)}, including {training} of training.",
+        f"Sized to {machine.device}: about {rounded_duration(proposal.seconds)}, including {training} of training.",
     ]
     if proposal.seconds > 1.2 * proposal.wanted_seconds:
         lines.append(
-            f"The given time, {duration(proposal.wanted_seconds)}, is too short: everything but the training takes "
-            f"{duration(proposal.other_seconds)}."
+            f"The given time, {rounded_duration(proposal.wanted_seconds)}, is too short: everything but the training "
+            f"takes {rounded_duration(proposal.other_seconds)}."
         )
     return lines
 
@@ -225,7 +225,7 @@ def _run(lines: _Lines, name: str, text: OwnText, proposal: Proposal, table: Jso
     lines.add(2, "phases:", why=f"the text is read about {proposal.epochs:.2g} times, at most {EPOCHS} times")
     for number, phase in enumerate(proposal.phases, 1):
         anchor = " &phase" if number == 1 else ""
-        lines.add(3, f"phase{number}:{anchor}", why=f"about {duration(phase.seconds)}")
+        lines.add(3, f"phase{number}:{anchor}", why=f"about {rounded_duration(phase.seconds)}")
         settings = phase_settings(network, phase.sequence_length, phase.sequences, proposal.precision)
         settings |= {"steps": phase.steps, "learning_rate": phase.learning_rate, "warmup": phase.warmup}
         whys = {**REASONS_OF_PHASE, "global_batch_size": f"sequences, as {proposal.batch:,} tokens a step"}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import glob
 import hashlib
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertline.console import BertlineError
 from bertline.corpus import text_files
@@ -51,8 +52,9 @@ from bertline.proposal.encodings import opened
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 ROWS_TO_JUDGE, TABLES_TO_JUDGE = 50, 9
 OTHER_MARKS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # that divide columns in some CSV files
-# Columns that hold the text, in this order of preference; of a table without any, the longest one.
+# Columns that hold the text, in this order of preference; of a table without any with long texts, the longest one.
 TEXT_COLUMNS = ("text", "content", "body", "document", "article", "sentence")
+SHARE_OF_LONGEST = 1 / 3  # of the mean length: from it on, a column is as likely text as the longest
 
 
 class _Kind(NamedTuple):
@@ -93,13 +95,36 @@ class Corpus:
         return round(number_read * self.bytes / max(1, self.bytes_read))
 
 
-def corpora_of(given: Sequence[str]) -> tuple[list[Corpus], dict[str, int]]:
-    """Group files by how they are read. Returns the corpora, and the numbers of other files by suffix."""
+class FoundFiles(NamedTuple):
+    """The user's files.
+
+    Attributes:
+        corpora: the files that are read, grouped by how.
+        not_read: suffixes of files that are not text, with their numbers.
+        left_out: files that are not read because they are tables to fine-tune on.
+    """
+
+    corpora: list[Corpus]
+    not_read: Mapping[str, int]
+    left_out: Sequence[Path]
+
+
+def corpora_of(given: Sequence[str], tables: Collection[str] = ()) -> FoundFiles:
+    """Group files by how they are read; each file counts once, in however many of the paths it is.
+
+    Args:
+        given: paths of files and folders.
+        tables: files to fine-tune on, which are left out.
+
+    Raises BertlineError if a path is absent, there is no text, or a table is in a folder with others of its kind: a
+    pattern finds all of them.
+    """
     by_kind: dict[_Kind, Corpus] = {}
     others: Counter[str] = Counter()
-    for path in map(Path, given):
-        if not path.exists():
-            raise BertlineError(f"{path} does not exist; give a folder of texts or a file, as TEXT=folder")
+    left_out: dict[Path, str] = {}  # with the patterns that find them
+    seen: set[str] = set()
+    to_leave_out = set(map(os.path.realpath, tables))
+    for path in _folders_first(given):
         for file in _files_in(path):
             check_is_utf8(str(file))
             if "{" in str(file) or "}" in str(file):
@@ -108,12 +133,26 @@ def corpora_of(given: Sequence[str]) -> tuple[list[Corpus], dict[str, int]]:
             if kind is None:
                 others[suffix or "without a suffix"] += 1
                 continue
+            if os.path.abspath(file) in seen:
+                continue
+            seen.add(os.path.abspath(file))
             pattern = f"{glob.escape(path.as_posix())}/**/*{suffix}" if path.is_dir() else glob.escape(file.as_posix())
+            if os.path.realpath(file) in to_leave_out:
+                left_out[file] = pattern
+                continue
             corpus = by_kind.setdefault(kind, Corpus(kind.name, {"source": kind.source, "paths": []}, []))
             if pattern not in corpus.settings["paths"]:
                 corpus.settings["paths"].append(pattern)
             corpus.files.append(file)
             corpus.bytes += file.stat().st_size
+    for table, pattern in left_out.items():
+        if any(pattern in corpus.settings["paths"] for corpus in by_kind.values()):
+            raise BertlineError(
+                f"TABLE={table} is among the texts, as {pattern} finds it, too: training would see the rows that are "
+                "kept for the scores; move it to another folder"
+            )
+    if left_out and not by_kind:
+        raise BertlineError(f"{', '.join(given)}: no text besides TABLE={','.join(map(str, left_out))}; give others")
     if not by_kind:
         what = ", ".join(f"{number} {suffix}" for suffix, number in others.most_common(5)) or "it is empty"
         raise BertlineError(
@@ -122,7 +161,15 @@ def corpora_of(given: Sequence[str]) -> tuple[list[Corpus], dict[str, int]]:
         )
     for corpus in by_kind.values():
         corpus.files.sort(key=natural_order)
-    return list(by_kind.values()), dict(others)
+    return FoundFiles(list(by_kind.values()), dict(others), sorted(left_out))
+
+
+def _folders_first(given: Sequence[str]) -> list[Path]:
+    """Return the paths, a folder before what is in it. Raises BertlineError for an absent one."""
+    found = [Path(path) for path in given]
+    if absent := next((path for path in found if not path.exists()), None):
+        raise BertlineError(f"{absent} does not exist; give a folder of texts or a file, as TEXT=folder")
+    return sorted(found, key=lambda path: (path.is_file(), len(path.absolute().parts)))
 
 
 def _files_in(path: Path) -> Iterator[Path]:
@@ -160,10 +207,14 @@ def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
 def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
     """Set what the files need to be read: sentences that are divided already, the column of a table."""
     if corpus.name == "tables":
-        found = {file: _column_of(file, encoding, column) for file in spread(corpus.files, TABLES_TO_JUDGE)}
+        tables = {file: _columns_of(file, encoding, column) for file in spread(corpus.files, TABLES_TO_JUDGE)}
+        with_rows = {file: (columns, lengths) for file, (columns, lengths) in tables.items() if columns}
+        if not with_rows:
+            raise BertlineError(f"{next(iter(tables))} has no rows; give a table with texts")
+        found = {file: _column_of(file, *columns, column) for file, columns in with_rows.items()}
         chosen = {file: column for file, column in found.items() if column is not None}
         if not chosen:
-            raise BertlineError(f"{next(iter(found))} has no column of text; give its name, as COLUMN=text")
+            raise BertlineError(f"{next(iter(with_rows))} has no column of text; give its name, as COLUMN=text")
         name, reason = Counter(chosen.values()).most_common(1)[0][0]
         for file, (other, _) in chosen.items():
             if other != name:
@@ -195,16 +246,32 @@ def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
         corpus.reasons["sentences"] = "one sentence per line, an empty line between documents"
 
 
-def _column_of(file: Path, encoding: Encodings, column: str | None) -> tuple[str, str] | None:
+def _column_of(
+    file: Path, columns: Sequence[str], lengths: Mapping[str, float], column: str | None
+) -> tuple[str, str] | None:
     """Return the column of a table that holds the text, and why it is taken; None without any."""
-    columns, lengths = _columns_of(file, encoding, column)
-    if columns and column is not None and column not in columns:
+    if column is not None and column not in columns:
         raise BertlineError(f"{file} has no column '{column}' but {list_names(columns)}; give one, as COLUMN=text")
-    usual = next((name for name in TEXT_COLUMNS if name in columns), None)
+    long = long_columns(lengths)
+    usual = next((name for wanted in TEXT_COLUMNS for name in long if name.lower() == wanted), None)
     chosen = column or usual or max(lengths, key=lambda name: lengths[name], default=None)
-    if not columns or chosen is None:
+    if chosen is None:
         return None
     return chosen, "the column of the text" if column or usual else "the column with the longest texts"
+
+
+def long_columns(lengths: Mapping[str, float]) -> list[str]:
+    """Return the columns with texts of at least SHARE_OF_LONGEST of the longest column's mean length."""
+    longest = max(lengths.values(), default=0)
+    return [name for name, length in lengths.items() if length >= SHARE_OF_LONGEST * longest]
+
+
+def number_of(cell: Any) -> float | None:
+    """Return the number that a cell or its text is; None if it is none."""
+    try:
+        return float(cell) if isinstance(cell, str | int | float) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _first_lines(file: Path, encoding: Encodings) -> list[str]:
@@ -223,7 +290,10 @@ def _first_lines(file: Path, encoding: Encodings) -> list[str]:
 
 
 def _columns_of(file: Path, encoding: Encodings, column: str | None) -> tuple[list[str], dict[str, float]]:
-    """Return a table's columns, and the mean length of those that hold text; `column` is the one that was given."""
+    """Return a table's columns, and the mean length of those that hold text, and not only numbers.
+
+    `column` is the one that was given.
+    """
     rows: list[Json] = []
     if is_columnar(file):
         rows = first_rows(file, ROWS_TO_JUDGE, Allowance(file, UNPACK_RATIO))
@@ -238,10 +308,11 @@ def _columns_of(file: Path, encoding: Encodings, column: str | None) -> tuple[li
             else:
                 rows = [row for _, row in islice(json_objects(stream, file), ROWS_TO_JUDGE)]
     columns = list(dict.fromkeys(name for row in rows for name in row))
+    texts = {name: [row[name] for row in rows if isinstance(row.get(name), str)] for name in columns}
     lengths = {
-        name: sum(len(row[name]) for row in rows if isinstance(row.get(name), str)) / len(rows)
-        for name in columns
-        if any(isinstance(row.get(name), str) for row in rows)
+        name: sum(map(len, cells)) / len(rows)
+        for name, cells in texts.items()
+        if any(number_of(cell) is None for cell in cells)
     }
     return columns, lengths
 

@@ -68,6 +68,14 @@ def this_machine(gpus: int | None = None) -> Machine:
     )
 
 
+def use_gpus(number: int | None) -> Machine:
+    """Return what `this_machine` does; if no GPU is to be used, hide them from the processes that this one starts."""
+    machine = this_machine(number)
+    if number == 0:
+        os.environ[VISIBLE] = ""
+    return machine
+
+
 def _gpus() -> tuple[tuple[str, ...], int, bool]:
     """Return the names of NVIDIA's GPUs that CUDA shows, the smallest one's memory, and whether all have bf16."""
     import pynvml

@@ -6,23 +6,37 @@ import logging
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from bertline.console import BertlineError
 from bertline.encoding.measure import characters_per_token
-from bertline.files import SCHEMA, Json
+from bertline.files import SCHEMA, Json, write_text
+from bertline.planning.estimate import record_speed
 from bertline.planning.resolve import plan_of_files
+from bertline.planning.trials import run_trial
 from bertline.proposal.configuration_file import (
     EPOCHS_OF_TABLE,
     SEEDS_OF_TABLE,
     configuration,
+    network_of,
+    phase_settings,
     summary,
     tokenizer_settings,
 )
-from bertline.proposal.machine import Machine
-from bertline.proposal.sizes import Amount, Network, default_seconds, propose, vocabulary_size
+from bertline.proposal.machine import Machine, use_gpus
+from bertline.proposal.sizes import (
+    Amount,
+    Network,
+    default_seconds,
+    micro_batch_for,
+    precision_for,
+    processes_for,
+    propose,
+    seconds_of,
+    vocabulary_size,
+)
 from bertline.proposal.table import describe_table
 from bertline.proposal.text import MIN_DOCUMENTS, look_at
 from bertline.settings.configuration import load_schema
@@ -30,7 +44,8 @@ from bertline.settings.configuration import load_schema
 logger = logging.getLogger(__name__)
 
 MIN_CHARACTERS = 10_000  # of text
-SPECIAL_TOKENS, MAX_TOKENS = 3, 128  # of a row of a table
+SPECIAL_TOKENS_PER_ROW, MAX_TOKENS = 3, 128  # of a row of a table
+BUSY = 1.5  # slowdown by other programs from which on it is reported
 
 
 class NewConfiguration(NamedTuple):
@@ -39,13 +54,96 @@ class NewConfiguration(NamedTuple):
     Attributes:
         summary: lines about what was found and chosen, also in the comments of `content`.
         not_read: number of files by suffix whose names are not those of texts.
+        left_out: tables to fine-tune on that are among the texts, which are not read.
         slowdown: by how many times other programs slow training down here, at least 1.
     """
 
     content: str
     summary: Sequence[str]
     not_read: Mapping[str, int]
+    left_out: Sequence[Path]
     slowdown: float
+
+
+def write_configuration(
+    texts: Sequence[str],
+    output: Path,
+    *,
+    time: str | None,
+    language: str | None,
+    encoding: str,
+    column: str | None,
+    table: Sequence[str],
+    gpus: int | None,
+    force: bool,
+) -> str:
+    """Write the configuration that `make_configuration` makes for this machine, and return what to report about it.
+
+    Args:
+        texts: folders and files; "" is none.
+        time: from the text to the report, as 15m, 2h or 1d; None for a time in proportion to the text.
+        gpus: number to use; None for all.
+        force: overwrite `output`, and a divided table of another content.
+
+    Raises BertlineError, before anything is timed, if there is no text or `output` cannot be written.
+    """
+    texts = tuple(filter(None, texts))
+    if not texts:
+        raise BertlineError("there is no text; give a folder or a file, as make mine TEXT=folder")
+    if output.exists() and not force:
+        raise BertlineError(f"{output} exists and is not overwritten; give OUTPUT=another.yaml, or FORCE=yes")
+    try:
+        tempfile.TemporaryFile(dir=output.parent).close()
+    except OSError as error:
+        raise BertlineError(f"{output} cannot be written: {error.strerror}; give OUTPUT=another.yaml") from None
+    seconds = seconds_of(time) if time else None
+    machine = use_gpus(gpus)
+    made = make_configuration(
+        texts,
+        output,
+        machine,
+        seconds=seconds,
+        language=language,
+        encoding=encoding,
+        column=column,
+        table=table,
+        time_steps=partial(time_steps, machine),
+        force=force,
+    )
+    write_text(output, made.content)
+    lines = [*made.summary]
+    if made.not_read:
+        others = ", ".join(f"{number} {suffix}" for suffix, number in made.not_read.items())
+        lines.append(f"Not read, because their names are not those of texts: {others}")
+    if made.left_out:
+        lines.append(f"Not among the texts, because they are TABLE: {', '.join(map(str, made.left_out))}")
+    if made.slowdown > BUSY:
+        lines.append(
+            "Other programs use this machine: as long as they do, training takes about "
+            f"{made.slowdown:.1f} times as long."
+        )
+    return "\n".join([*lines, f"{output} is written; read its comments."])
+
+
+def time_steps(machine: Machine, network: Network, length: int, batch: int, vocab_size: int) -> Json:
+    """Time training steps of a network on this machine, and record their speed for the plan and the time left.
+
+    Args:
+        length: of the sequences, in tokens.
+        batch: tokens of a global batch.
+
+    Returns what `bertline.planning.trials.run_trial` does.
+    """
+    settings = phase_settings(network, length, max(1, batch // length), precision_for(machine))
+    model = {**network_of(network), "vocab_size": vocab_size, "max_position_embeddings": 512}
+    recipe = {"fingerprint": "0" * 16, "model": model, "seed": 42, "initial_weights": None, "settings": settings}
+    processes = processes_for(network, vocab_size, machine, batch)
+    threads = machine.cores if machine.gpus else processes
+    options = ["--micro-batch-tokens", str(micro_batch_for(machine) or "auto")]
+    timed = run_trial(recipe, processes=processes, threads=threads, options=options)
+    if timed["fits"]:
+        record_speed(recipe, timed)
+    return timed
 
 
 def make_configuration(
@@ -59,6 +157,7 @@ def make_configuration(
     column: str | None,
     table: Sequence[str],
     time_steps: Callable[[Network, int, int, int], Json],
+    force: bool = False,
 ) -> NewConfiguration:
     """Look at the texts, time training steps, and choose the sizes.
 
@@ -68,14 +167,15 @@ def make_configuration(
         language, encoding, column: of the texts, see `look_at`.
         table: rows to fine-tune on: none, one file, or one for training and one for scores.
         time_steps: (network, sequence length, tokens of a global batch, vocabulary size) -> what
-            `bertline.training.trial.time_steps` returns.
+            `bertline.planning.trials.run_trial` returns.
+        force: overwrite a divided table of another content.
 
     Raises BertlineError if a text cannot be read, or if memory, disk or text are too small.
     """
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", output.stem).lstrip("_.-") or "mine"
     if language is not None and not re.fullmatch("[a-z]{2,3}", language):
         raise BertlineError(f"LANGUAGE={language}: give a code of two or three letters, such as de")
-    found = look_at(texts, load_schema(SCHEMA), encoding=encoding, language=language, column=column)
+    found = look_at(texts, load_schema(SCHEMA), encoding=encoding, language=language, column=column, tables=table)
     if found.characters < MIN_CHARACTERS:
         raise BertlineError(
             f"{', '.join(texts)}: {found.characters:,} characters are too few to learn from ({MIN_CHARACTERS:,} or "
@@ -86,7 +186,7 @@ def make_configuration(
             f"{', '.join(texts)}: the documents are equal but for {found.different}, too few to hold one out; "
             "give other texts"
         )
-    described = describe_table(list(table), Path("resources") / name) if table else None
+    described = describe_table(list(table), Path("resources") / name, force=force) if table else None
     vocab_size = vocabulary_size(found.characters, found.alphabet)
     settings, _ = tokenizer_settings(found.language, vocab_size, has_case=found.has_case)
     per_token = characters_per_token(found.sample, **settings)
@@ -98,10 +198,15 @@ def make_configuration(
         nonlocal slowdown
         logger.info("timing training steps of %s with %d tokens", network.name, length)
         measured = time_steps(network, length, batch, vocab_size)
+        if not measured["fits"]:
+            raise BertlineError(
+                f"the memory is too small for training steps of {network.name} with {length} tokens; end other "
+                "programs, or use a machine or a job with more"
+            )
         slowdown = max(slowdown, measured["step_seconds"] / measured["busy_seconds"])
         return float(measured["tokens"] / measured["busy_seconds"])
 
-    row = min(MAX_TOKENS, SPECIAL_TOKENS + described["characters"] / per_token) if described else 0
+    row = min(MAX_TOKENS, SPECIAL_TOKENS_PER_ROW + described["characters"] / per_token) if described else 0
     rows = described["rows"] if described else 0
     chosen = propose(
         amount,
@@ -119,4 +224,4 @@ def make_configuration(
         plan = plan_of_files([draft])
     if plan.problems:
         raise BertlineError(plan.problems[0])
-    return NewConfiguration(content, summary(found, chosen, machine), found.not_read, slowdown)
+    return NewConfiguration(content, summary(found, chosen, machine), found.not_read, found.left_out, slowdown)

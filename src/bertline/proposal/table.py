@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import json
+import math
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +17,7 @@ from bertline.console import BertlineError
 from bertline.files import Json, write_atomically
 from bertline.finetuning.examples import read_labelled
 from bertline.finetuning.tables import SUFFIXES, read_records
+from bertline.proposal.corpora import long_columns, number_of
 
 DEV_SHARE, MIN_ROWS = 0.2, 20
 LABELS = ("label", "labels", "class", "category", "target", "tag", "stars", "rating", "score", "sentiment")
@@ -30,6 +34,7 @@ class _Column:
     length: int = 0  # of all texts together
     spaces: int = 0
     numbers: int = 0
+    fractions: int = 0  # numbers that are not whole
     with_comma: int = 0  # numbers with a decimal comma
     example: str = ""  # the first of these
     values: set[int] = field(default_factory=set)  # hashes of the different ones, MAX_CLASSES + 1 at most
@@ -37,7 +42,9 @@ class _Column:
     def add(self, cell: Any) -> None:
         self.length += len(cell) if isinstance(cell, str) else 0
         self.spaces += cell.count(" ") if isinstance(cell, str) else 0
-        self.numbers += _is_number(cell)
+        if (number := number_of(cell)) is not None:
+            self.numbers += 1
+            self.fractions += math.isfinite(number) and not number.is_integer()
         if isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell):
             self.with_comma += 1
             self.example = self.example or cell.strip()
@@ -60,7 +67,7 @@ class _Table:
             yield name, dict(zip((*self.texts, self.label), cells, strict=True))
 
 
-def describe_table(files: list[str], folder: Path) -> Json:
+def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Json:
     """Describe a table for a configuration: its `name`, `settings`, and `reasons` for them.
 
     The `rows` are their number, `characters` those of a row's texts in the mean.
@@ -71,27 +78,34 @@ def describe_table(files: list[str], folder: Path) -> Json:
     Args:
         files: the table, or one for training and one for scores: .csv, .tsv, .jsonl, .parquet with named columns.
         folder: for the divided table.
+        force: overwrite one of another content there.
 
     Raises BertlineError for a file that is absent, damaged or of another form, without a column of labels or texts,
-    for a row without its text or its label, and for labels that are all the same.
+    for a row without its text or its label, for labels that are all the same, and for rows to score on that are those
+    to train on.
     """
     if len(files) > 2:
         raise BertlineError(
             f"TABLE={','.join(files)}: {len(files)} files; give one, or one for training and one to score"
+        )
+    if len(files) == 2 and os.path.realpath(files[0]) == os.path.realpath(files[1]):
+        raise BertlineError(
+            f"TABLE={','.join(files)} is one file: training would see the rows to score on; give it once, then a part "
+            "of its rows is kept for the scores"
         )
     columns, count = _look_at(files[0])
     label = _label_of(columns, count, files[0])
     texts, unused = _texts_of(columns, count, label, files[0])
     described = columns[label]
     has_many = len(described.values) > MAX_CLASSES
-    is_number = has_many and described.numbers == count
+    is_regression = described.numbers == count and (has_many or described.fractions > 0)
     if has_many and described.with_comma and 2 * (described.numbers + described.with_comma) > count:
         raise BertlineError(
             f"TABLE={files[0]}: column '{label}' has numbers with a comma, such as {described.example}; write a point"
         )
     if len(files) == 1 and count < MIN_ROWS:
         raise BertlineError(f"{files[0]} has {count} rows; {MIN_ROWS} or more are needed to score on some")
-    table = _Table(files[0], texts, label, is_number)
+    table = _Table(files[0], texts, label, is_regression)
     name = _name_of(Path(files[0]))
     found = f"more than {MAX_CLASSES}" if has_many else f"{len(described.values)}"
     reasons = {"label": f"{found} different values", "texts": "the columns of text"}
@@ -100,12 +114,12 @@ def describe_table(files: list[str], folder: Path) -> Json:
     train, dev = files[0], files[-1]
     if len(files) == 1:
         train, dev = (f"{folder.as_posix()}/{name}-{split}.jsonl" for split in ("train", "dev"))
-        scored = _divide(table, Path(train), Path(dev))
+        scored = _divide(table, Path(train), Path(dev), force=force)
         reasons["dev"] = f"{scored:,} rows of {files[0]}, which training does not see"
     else:
         _check_dev(table, files[1])
     settings = {
-        "kind": "regression" if is_number else "classification",
+        "kind": "regression" if is_regression else "classification",
         "train": train,
         "dev": dev,
         "texts": texts,
@@ -170,8 +184,11 @@ def _check_dev(table: _Table, file: str) -> None:
         raise BertlineError(f"TABLE={file} has no rows; give rows to score on")
 
 
-def _divide(table: _Table, train: Path, dev: Path) -> int:
-    """Write the rows to train on and those to score on. Returns the number of the latter."""
+def _divide(table: _Table, train: Path, dev: Path, *, force: bool) -> int:
+    """Write the rows to train on and those to score on. Returns the number of the latter.
+
+    Raises BertlineError if one of the files exists with another content, unless `force` is given.
+    """
     classes, trained, scored = set(), set(), 0
     for name, row in table.rows():
         classes.add(name)
@@ -189,6 +206,12 @@ def _divide(table: _Table, train: Path, dev: Path) -> int:
                 scored += is_scored
         if not scored or not trained:
             raise BertlineError(f"{table.file}: its rows are all alike and cannot be divided; give two files instead")
+        for new, old in ((new_train, train), (new_dev, dev)):
+            if not force and old.exists() and not filecmp.cmp(new, old, shallow=False):
+                raise BertlineError(
+                    f"{old} has other rows than those of {table.file}, and another configuration may use it; give "
+                    "OUTPUT= with another name of the file, or FORCE=yes to overwrite it"
+                )
     return scored
 
 
@@ -224,16 +247,7 @@ def _texts_of(columns: dict[str, _Column], count: int, label: str, file: str) ->
     }
     if not lengths:
         raise BertlineError(f"TABLE={file} has no column of texts besides '{label}'; add one")
-    longest = max(lengths, key=lambda column: lengths[column])
-    long = [column for column in lengths if 3 * lengths[column] >= lengths[longest]]
+    longest, long = max(lengths, key=lambda column: lengths[column]), long_columns(lengths)
     texts = [column for column in lengths if column in long or columns[column].spaces >= WORDS * count]
     chosen = next((some for some in (texts, long) if len(some) <= 2), [longest])
     return chosen, [column for column in texts if column not in chosen]
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return True

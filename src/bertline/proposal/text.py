@@ -10,7 +10,7 @@ import tempfile
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -56,7 +56,7 @@ class OwnText:
         alphabet: number of different characters that make up 99.95 percent of the sample.
         sample: texts of documents, whole or their beginnings.
         different: number of different documents among those that were read.
-        not_read: suffixes of files that are not text, with their numbers.
+        not_read, left_out: files that are not read, see `FoundFiles`.
     """
 
     corpora: list[Corpus]
@@ -73,6 +73,7 @@ class OwnText:
     sample: list[str]
     different: int
     not_read: Mapping[str, int]
+    left_out: Sequence[Path]
 
 
 def look_at(
@@ -82,6 +83,7 @@ def look_at(
     encoding: str = "utf-8",
     language: str | None = None,
     column: str | None = None,
+    tables: Collection[str] = (),
 ) -> OwnText:
     """Look at files and folders of texts.
 
@@ -91,12 +93,16 @@ def look_at(
         encoding: of plain text and CSV; several with commas between.
         language: of the text; None to identify it.
         column: of tables, with the text; None for a usual name, or the longest.
+        tables: files to fine-tune on, which are no texts.
 
     Raises BertlineError if a path is absent, nothing can be read, a sampled file is refused by its reader, there are
-    too few documents to hold one out, or the language is not clear.
+    too few documents to hold one out, the language is not clear, or there is a column but no table.
     """
     encodings = parse_encodings(encoding)
-    corpora, not_read = corpora_of(given)
+    corpora, not_read, left_out = corpora_of(given, tables)
+    where = ", ".join(given)
+    if column is not None and all(corpus.name != "tables" for corpus in corpora):
+        raise BertlineError(f"COLUMN={column}: no table is among {where}; leave COLUMN out")
     texts: dict[str, list[str]] = {}
     for corpus in corpora:
         if encoding != "utf-8" and corpus.settings["source"] == "files":
@@ -104,11 +110,9 @@ def look_at(
         with advice_on_encoding(corpus.files, encodings):
             find_shape(corpus, encodings, column)
             texts[corpus.name] = _read(corpus, schema, SAMPLE_CHARACTERS // len(corpora))
+    if sum(map(_whole_texts, corpora)) < MIN_DOCUMENTS and (one := _only_texts(corpora)):
+        texts = {one.name: _read_divided(one, schema, texts[one.name])}
     documents = sum(corpus.of_all(corpus.documents_read) for corpus in corpora)
-    where = ", ".join(given)
-    if documents < MIN_DOCUMENTS and (one := _divided_at_empty_lines(corpora)):
-        texts = {one.name: _read(one, schema, SAMPLE_CHARACTERS)}
-        documents = one.of_all(one.documents_read)
     if not any(corpus.characters_read for corpus in corpora):
         raise BertlineError(f"{where}: the files have no text; give a folder with some, as TEXT=folder")
     if documents < MIN_DOCUMENTS:
@@ -137,19 +141,36 @@ def look_at(
         sample=sample,
         different=len({text for of_corpus in texts.values() for text in of_corpus if text}),
         not_read=not_read,
+        left_out=left_out,
     )
 
 
-def _divided_at_empty_lines(corpora: Sequence[Corpus]) -> Corpus | None:
-    """Return the corpus of texts, if there is no other, with its paragraphs as documents."""
-    if len(corpora) != 1 or corpora[0].name != "texts" or "sentences" in corpora[0].settings:
-        return None
-    corpus = corpora[0]
+def _whole_texts(corpus: Corpus) -> int:
+    """Return the number of a corpus's texts before the reader divides those of more than MAX_DOCUMENT_LENGTH."""
+    documents = corpus.of_all(corpus.documents_read)
+    return min(documents, len(corpus.files)) if _is_of_whole_files(corpus) else documents
+
+
+def _is_of_whole_files(corpus: Corpus) -> bool:
+    return corpus.name == "texts" and "sentences" not in corpus.settings
+
+
+def _only_texts(corpora: Sequence[Corpus]) -> Corpus | None:
+    """Return the corpus of undivided texts, if there is no other."""
+    return corpora[0] if len(corpora) == 1 and _is_of_whole_files(corpora[0]) else None
+
+
+def _read_divided(corpus: Corpus, schema: Json, undivided: list[str]) -> list[str]:
+    """Read a sample with the parts between empty lines as documents, if there are more of these than whole texts."""
     corpus.settings["separator"] = "\n"  # its lines may be wrapped
     corpus.reasons["separator"] = (
-        "the text is one: its parts between empty lines are the documents, so that some are held out"
+        "the texts are few: their parts between empty lines are the documents, so that some are held out"
     )
-    return corpus
+    divided = _read(corpus, schema, SAMPLE_CHARACTERS)
+    if len(divided) > len(undivided):
+        return divided
+    del corpus.settings["separator"], corpus.reasons["separator"]
+    return undivided
 
 
 def _read(corpus: Corpus, schema: Json, at_most: int) -> list[str]:

@@ -11,8 +11,8 @@ from tabulate import tabulate
 
 from bertline.files import Json, write_json, write_text
 from bertline.reporting import figures
+from bertline.results.sweeps import MICRO_BATCHES, SCALING, SWEEP, fastest_of
 
-MICRO_BATCHES, SCALING, SWEEP = "micro_batches", "scaling", "sweep.json"
 MEASURED = (
     *("sequences", "step_seconds", "sequences_per_second", "tokens_per_second", "tflops_per_second"),
     *("model_flops_utilization", "memory_bytes", "start_seconds"),
@@ -47,6 +47,18 @@ def write_sweep(folder: Path, sweep: Json) -> None:
         drawn = figures.speed_up([row["processes"] for row in rows], [row["speed_up"] for row in rows])
         write_text(folder / f"{SCALING}.svg", drawn)
     write_json(folder / SWEEP, sweep)
+
+
+def print_table(name: str, rows: Sequence[Json]) -> None:
+    """Print one of a sweep's tables, and below that of the micro-batches the fastest size."""
+    if name == SCALING:
+        print(f"\n{table_of_scaling(rows)}")
+        return
+    print(table_of_micro_batches(rows))
+    if fastest := fastest_of(rows):
+        size = fastest["micro_batch_size"]
+        tokens = size * fastest["tokens"] // fastest["sequences"]
+        print(f"The fastest are micro-batches of {size} sequences: micro_batch_tokens={tokens}")
 
 
 def table_of_micro_batches(rows: Sequence[Json]) -> str:

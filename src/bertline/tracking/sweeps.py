@@ -8,11 +8,11 @@ from pathlib import Path
 from bertline.files import Json, one_line_damage, read_object
 from bertline.fingerprint import fingerprint
 from bertline.results import describe, paths
+from bertline.results.sweeps import MICRO_BATCHES, SCALING, SWEEP
 from bertline.tracking.run_tree import Artifact, Entry, Point, identity_of, source_tags
 
-SWEEP = "sweep.json"
 # Rows of a sweep, and what is the step of their points in MLflow.
-STEPS = {"micro_batches": "micro_batch_size", "scaling": "processes"}
+STEPS = {MICRO_BATCHES: "micro_batch_size", SCALING: "processes"}
 
 
 def sweeps_beside(records: Sequence[Path | str]) -> list[Path]:
