@@ -135,7 +135,7 @@ def main(
         "max_sequence_length": 128,
     }
     if task.startswith("squad"):
-        settings |= {"doc_stride": 64, "max_query_length": 64, "max_answer_length": 30}
+        settings |= {"doc_stride": 32, "max_query_length": 64, "max_answer_length": 30}
     data = {"train": train, "dev": dev}
     scores: dict[str, list[float]] = {"ours": [], "transformers": []}
     with tempfile.TemporaryDirectory() as folder:

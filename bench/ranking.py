@@ -24,14 +24,13 @@ import transformers
 from speeds import Work, describe_machine, precisions_of, speeds_of
 
 from bertline.command_line import run_command
-from bertline.encoding.tokenizer import take_tokenizer
+from bertline.encoding.tokenizer import read_tokenizer
 from bertline.files import read_json
 from bertline.finetuning.batches import pad
 from bertline.finetuning.loop import predict, train
 from bertline.finetuning.options import Options
-from bertline.finetuning.prepared import PreparedTask
+from bertline.finetuning.prepared import PreparedTask, prepare_task
 from bertline.finetuning.ranking.collection import write_collection
-from bertline.finetuning.ranking.task import prepare_ranking
 from bertline.finetuning.step import Learner
 from bertline.finetuning.train import make_model
 from bertline.training.distributed.claims import claim_device
@@ -49,7 +48,7 @@ SETTINGS = {
 
 def prepare(collection: Path, queries: Path, vocabulary: Path, folder: Path, count: int) -> PreparedTask:
     """Prepare `count` candidates, drawn at random, and as many triples of one of them and a random negative."""
-    tokenizer, random = take_tokenizer(vocabulary, lowercase=True), np.random.default_rng(1)
+    tokenizer, random = read_tokenizer(vocabulary), np.random.default_rng(1)
     names = [[line.split("\t")[0] for line in path.read_text().splitlines()] for path in (queries, collection)]
     drawn = random.permutation(len(names[0]) * len(names[1]))[:count]
     pairs = [(names[0][number % len(names[0])], names[1][number // len(names[0])]) for number in drawn]
@@ -63,7 +62,8 @@ def prepare(collection: Path, queries: Path, vocabulary: Path, folder: Path, cou
     data = {"collection": str(folder / "collection"), "train_triples": str(folder / "triples.tsv")}
     data |= {"train_queries": str(queries), "dev_queries": str(queries)}
     data |= {f"dev_{name}": str(folder / f"{name}.tsv") for name in ("candidates", "qrels")}
-    return prepare_ranking({"relevance_level": 1, "metric": "map"}, data, SETTINGS, tokenizer)
+    table = {"kind": "ranking", "relevance_level": 1, "metric": "map"}
+    return prepare_task("ranking/bench", data, SETTINGS, vocabulary, table)
 
 
 def our_work(task: PreparedTask, model: Any, folder: Path) -> dict[str, Work]:

@@ -24,7 +24,7 @@ def _read_recipe(_: Any, path: tuple[Token, ...]) -> Recipe:
 
 Parameter(converter=_read_recipe, n_tokens=1, accepts_keys=False)(Recipe)
 
-INTERRUPTED = 141  # exit status of a command whose reader ended before its work: 128 + SIGPIPE
+READER_ENDED = 141  # exit status of a command whose reader ended before its work: 128 + SIGPIPE
 Settings = Annotated[Sequence[str], Parameter(name="--set")]  # replaced settings of a configuration, PATH=VALUE
 
 
@@ -56,7 +56,7 @@ def run_command(command: Callable[..., object], text: str | None) -> None:
     """
     with one_line_errors():
         try:
-            with _ending_with_reader(INTERRUPTED):
+            with _ending_with_reader(READER_ENDED):
                 result = command_line(command, text)()
         except CycloptsError as error:
             raise BertlineError(f"{' '.join(str(error).split())} See --help.") from None

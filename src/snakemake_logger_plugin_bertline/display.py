@@ -147,7 +147,7 @@ class Display:
         else:
             self.failed.discard((job.rule, job.name))
         how = "stopped" if self.is_interrupted else "failed"
-        end = Text(f"{how} after {duration(job.elapsed)}", "red") if failed else Text(duration(job.elapsed), "dim")
+        end = Text(f"{how} after {clock_time(job.elapsed)}", "red") if failed else Text(clock_time(job.elapsed), "dim")
         self._print(Text.assemble((f"{datetime.now():%H:%M:%S}", "dim"), f"  {job.name}  ", end))
 
     def _draw(self) -> RenderableType:
@@ -184,18 +184,18 @@ class Display:
         if left is None or self.done >= self.total or not (seconds := left.now):
             return self.done / max(1, self.total), ""
         if not left.is_complete:
-            return self.done / max(1, self.total), f", more than {duration(seconds)} left"
+            return self.done / max(1, self.total), f", more than {clock_time(seconds)} left"
         passed = time.monotonic() - self.began
         share = passed / (passed + seconds)
-        return share, f", {100 * share:.0f} %, about {duration(seconds)} left"
+        return share, f", {100 * share:.0f} %, about {clock_time(seconds)} left"
 
     def _state(self, job: Job, width: int) -> str:
         """Describe a running job: the last point of a training, or the time since its start.
 
         Of a long description the end is left out, but not the time left.
         """
-        description, left = self.forecast.progress.get(job.number) or (duration(job.elapsed), None)
-        end = "" if left is None else f", {duration(left)} left"
+        description, left = self.forecast.progress.get(job.number) or (clock_time(job.elapsed), None)
+        end = "" if left is None else f", {clock_time(left)} left"
         room = max(1, width - len(end))
         return (description if len(description) <= room else f"{description[: room - 1]}…") + end
 
@@ -204,6 +204,6 @@ def _line(*parts: str | tuple[str, str]) -> Text:
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
-def duration(seconds: float) -> str:
+def clock_time(seconds: float) -> str:
     """Describe a time: `42 s`, `1:05:10`."""
     return f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_bertline.display import NameOf, duration, is_shown, message_of
+from snakemake_logger_plugin_bertline.display import NameOf, clock_time, is_shown, message_of
 from snakemake_logger_plugin_bertline.forecast import ExpectedOf, Forecast, ProgressOf, RemainingOf
 
 # With more jobs, those of a rule are one line.
@@ -97,7 +97,7 @@ class DryRun:
         left = self.forecast.left
         if left is None or not left.seconds:
             return ""
-        return f", in {'about' if left.is_complete else 'more than'} {duration(left.seconds)}"
+        return f", in {'about' if left.is_complete else 'more than'} {clock_time(left.seconds)}"
 
 
 def _reasons(job: PlannedJob, *, files: bool = True) -> list[str]:

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from os import SEEK_END
 from threading import Event, Thread
 
+from bertline.training.contract import WAITS_FOR_GPU
 from snakemake_logger_plugin_bertline.schedule import GraphJob, RemainingJobs, seconds_left, without
 
 INTERVAL = 3.0  # seconds
 MAX_SHARE = 0.02  # of the time, in which other threads may have to wait
 # Seconds of jobs as long as expected that are added to this run's, so that a few short ones say little of its speed.
 EXPECTED_AS_LONG = 60.0
-# The last line in the log of a training that has started and waits, because others use the GPUs.
-WAITS = "other trainings are on "
 LAST_BYTES = 4096  # of a log, with its last line
 
 # The description and the seconds left of a training, by its rule and wildcards; the kind of a job, and the seconds that
@@ -182,8 +181,10 @@ def _find_waiting(running: Mapping[int, Job]) -> tuple[set[int], dict[str, int]]
     rule wait, a job that has logged nothing yet will wait, too.
     """
     last = {number: _last_line(job.log) for number, job in running.items() if job.group_size == 1}
-    rules = {running[number].rule for number, line in last.items() if WAITS in line}
-    waiting = {number for number, line in last.items() if running[number].rule in rules and (not line or WAITS in line)}
+    rules = {running[number].rule for number, line in last.items() if WAITS_FOR_GPU in line}
+    waiting = {
+        number for number, line in last.items() if running[number].rule in rules and (not line or WAITS_FOR_GPU in line)
+    }
     at_work = Counter(job.rule for number, job in running.items() if number not in waiting)
     return waiting, {rule: max(1, at_work[rule]) for rule in rules}
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from bertline.encoding.layout import LAYOUT_VERSION, write_samples
 from bertline.files import sha256_of_file, write_json
 
-SPECIAL_TOKENS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+SPECIAL_TOKEN_IDS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 VOCAB_SIZE, WORDS = 75, 70
 CONTINUATIONS = 10  # so many words at the end of the vocabulary continue the one before
 FINGERPRINT = "d" * 16
@@ -27,13 +27,13 @@ MODEL = {
 
 
 def write_tokenizer(path: Path, *, reversed_words: bool = False, vocab_size: int = VOCAB_SIZE) -> None:
-    words = [f"word{number}" for number in range(vocab_size - len(SPECIAL_TOKENS))]
-    entries = [*SPECIAL_TOKENS, *(reversed(words) if reversed_words else words)]
+    words = [f"word{number}" for number in range(vocab_size - len(SPECIAL_TOKEN_IDS))]
+    entries = [*SPECIAL_TOKEN_IDS, *(reversed(words) if reversed_words else words)]
     vocabulary = {word: index for index, word in enumerate(entries)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    tokenizer.add_special_tokens(list(SPECIAL_TOKEN_IDS))
     tokenizer.save(str(path))
 
 
@@ -112,7 +112,7 @@ def write_dataset(
             "file": "tokenizer.json",
             "sha256": digest,
             "vocab_size": vocab_size,
-            "special_tokens": SPECIAL_TOKENS,
+            "special_tokens": SPECIAL_TOKEN_IDS,
             "continuation_bitmap": continuation_bitmap(vocab_size),
         },
         "corpora": [],

@@ -134,6 +134,7 @@ def test_an_earlier_sample_is_replaced_also_without_its_manifest(tmp_path: Path)
 
 def test_what_is_written_may_be_replaced(sample: Path) -> None:
     generate_module.check_is_sample(sample)
+    assert [name for name in tree_digests(sample) if not re.fullmatch(generate_module.WRITTEN, name)] == []
 
 
 def test_an_older_sample_is_replaced_as_a_whole(sample: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -17,7 +19,7 @@ import pytest
 from encoding_helpers import FINGERPRINT, VOCABULARY, make_dataset
 
 from bertline.console import BertlineError
-from bertline.encoding import dataset
+from bertline.encoding import dataset, page_cache
 from bertline.encoding.card import validate_dataset, write_card
 from bertline.encoding.dataset import continuation_bitmap, open_dataset
 from bertline.encoding.layout import open_samples
@@ -113,10 +115,18 @@ def test_samples_of_slow_storage_are_read_at_once(finished: Path, monkeypatch: p
     assert not together.broken
 
 
-def test_pages_are_touched_within_the_array(tmp_path: Path) -> None:
+def test_pages_of_a_part_of_an_array_are_read_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.memmap(tmp_path / "numbers", dtype=np.uint32, mode="w+", shape=(200_000,))
+    numbers[:] = np.arange(len(numbers))
+    read: list[bytes] = []
+
+    def memcpy(_: object, source: int, size: int) -> None:
+        read.append(ctypes.string_at(source, size))
+
+    monkeypatch.setattr(page_cache, "LIBC", SimpleNamespace(memcpy=memcpy))
     for start, count in ((0, 200_000), (199_999, 1), (5, 0)):
         wait_for_pages(numbers, start, count)
+        assert read[-1] == numbers[start : start + count].tobytes()
 
 
 def test_reading_ahead_continues_for_as_long_as_storage_is_slow(

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pyarrow
 import pyarrow.parquet
@@ -21,8 +22,9 @@ from bertline.finetuning import prediction_files
 from bertline.finetuning.options import Options
 from bertline.finetuning.prediction import SETTINGS, load_finetuned
 from bertline.finetuning.prediction_files import predict_files, predictions
+from bertline.finetuning.prediction_options import Precision
 from bertline.finetuning.train import finetune
-from bertline.settings.configuration import defaults_of
+from bertline.settings.configuration import defaults_of, load_schema
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -372,6 +374,30 @@ def test_columns_that_the_model_cannot_take_are_one_line(
             tmp_path / "o.jsonl",
             columns=columns,
         )
+
+
+@pytest.mark.parametrize("kind", ["text_prediction", "ranking_prediction", "features"])
+def test_the_scripts_take_the_precisions_of_the_schema(kind: str) -> None:
+    schema = load_schema(REPOSITORY / "config/config.schema.yaml")
+    assert list(get_args(Precision)) == schema["$defs"][kind]["properties"]["precision"]["enum"]
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "message"),
+    [
+        ("predict.py", "model --text a --n-best 21", '"21" for --n-best. Must be <= 20.'),
+        (
+            "extract_features.py",
+            "model in.txt --output o.jsonl --max-sequence-length 2",
+            '"2" for --max-sequence-length. Must be >= 3.',
+        ),
+    ],
+)
+def test_numbers_of_the_scripts_have_the_ranges_of_the_schema(script: str, arguments: str, message: str) -> None:
+    command = [sys.executable, REPOSITORY / "workflow/scripts" / script, *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert message in " ".join(done.stderr.split())
 
 
 def run_script(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ import bm25s
 import numpy as np
 import pytest
 import torch
-from finetuning_helpers import write_tokenizer
+from finetuning_helpers import recipe_for, write_cola, write_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from ranking_files import SETTINGS, TABLE, data_of, ranking_recipe, tokenized, tokenizer_of, write_files
@@ -377,7 +377,8 @@ BAD = {
     ],
     "queries": [
         ("q0\ta\nq0\tb\n", "lines 1 and 2 have the same id 'q0'"),
-        ("q0\n", "line 1: no text"),
+        ("q0\n", "line 1: no tab"),
+        ("q0\twhere was n0\nborn and died ?\n", "line 2: no tab"),
         ("\n", "line 1: empty"),
     ],
 }
@@ -409,7 +410,11 @@ def test_a_folder_in_the_place_of_a_file_is_one_line(tmp_path: Path, *, tfrecord
         ("", "contains no passage"),
         ("a\tone\nb\ttwo\na\tthree\n", "lines 1 and 3 have the same id 'a'"),
         ("a b\tone\n", "line 1: the id 'a b'"),
-        ("a\n", "line 1: no text"),
+        ("a\n", "line 1: no tab"),
+        (
+            "a\tone\nb\ttwo\nwas born again\n",
+            "line 3: no tab: it has to be an id, a tab and a text without a line break",
+        ),
     ],
 )
 def test_a_bad_collection_leaves_nothing_behind(tmp_path: Path, text: str, message: str) -> None:
@@ -470,6 +475,22 @@ def test_a_kept_model_ranks_new_candidates_as_it_did_in_training(tmp_path: Path,
     pairs.write_text("query\tpassage\nwhere was n0 born ?\tn0 was born in p1 .\n")
     with pytest.raises(BertlineError, match=r"the model ranks passages for queries; use workflow/scripts/rank.py"):
         predict_files(model, [pairs], tmp_path / "new/pairs.jsonl", columns=("query", "passage"))
+
+
+def test_a_model_of_another_task_is_refused_and_one_that_names_no_task_ranks(tmp_path: Path) -> None:
+    """CoLA's second class is that of a grammatical sentence, and RTE's that of one that does not follow."""
+    data_of(tmp_path)
+    recipe = recipe_for("cola", write_cola(tmp_path / "cola.tsv"), epochs=1)
+    finetune(recipe, tmp_path / "tokenizer.json", tmp_path / "out")
+    files = [tmp_path / f"{name}.tsv" for name in ("collection", "queries", "candidates")]
+    model = tmp_path / "out/huggingface"
+    with pytest.raises(
+        BertlineError,
+        match=r"^model: it was trained for glue/cola and does not rank passages; name a model of a ranking$",
+    ):
+        rank_files(load_finetuned(model), *files, tmp_path / "run.trec")
+    (model / "task.json").write_text('{"settings": {"max_sequence_length": 32, "max_query_length": 8}}')
+    assert rank_files(load_finetuned(model), *files, tmp_path / "run.trec") == 96
 
 
 def candidates_of(query_ids: list[str], passages: int) -> Candidates:
@@ -546,7 +567,7 @@ def test_a_run_is_in_the_order_of_trec_eval(tmp_path: Path) -> None:
 
 def test_queries_that_leave_no_room_for_a_passage_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(
-        BertlineError, match="max_query_length 64 leaves no room for a passage in max_sequence_length 64"
+        BertlineError, match="max_query_length: given 64, which leaves no room for a passage in max_sequence_length 64"
     ):
         prepared(data_of(tmp_path), tmp_path, max_query_length=64, max_sequence_length=64)
 

@@ -136,6 +136,43 @@ def test_measured_ranks_share_a_batch(tmp_path: Path, tokenizer: Path) -> None:
     np.testing.assert_allclose(losses(measured), expected, rtol=2e-5)
 
 
+def stopped_after_a_step(recipe: Json, tokenizer: Path, output: Path, **options: Any) -> str:
+    """Train at most one more step; return its log."""
+    run = FineTuning(recipe, tokenizer, output, stop_after_minutes=0.0, **options)
+    before = len(run.log.read_text())
+    assert run.finish() == STOPPED, run.log.read_text()
+    return run.log.read_text()[before:]
+
+
+def test_a_resumed_fine_tuning_keeps_its_rank_weights_unless_others_are_given(tmp_path: Path, tokenizer: Path) -> None:
+    recipe, output = recipe_for("cola", write_cola(tmp_path / "train.tsv")), tmp_path / "out"
+    stopped_after_a_step(recipe, tokenizer, output, ranks=2, load_balancing="3,1")
+    log = stopped_after_a_step(recipe, tokenizer, output, ranks=2, load_balancing="measured")
+    assert "resuming" in log
+    assert "rank_weights was" not in log
+    log = stopped_after_a_step(recipe, tokenizer, output, ranks=2, load_balancing="1,3")
+    assert "rank_weights was [3.0, 1.0] and is [1.0, 3.0]" in log
+    log = stopped_after_a_step(recipe, tokenizer, output, ranks=2, load_balancing="measured-again")
+    assert "measured rank weights: " in log
+    assert "rank_weights was [1.0, 3.0] and is" in log
+
+
+def test_a_resumed_fine_tuning_keeps_its_threads_unless_it_is_told_not_to(tmp_path: Path, tokenizer: Path) -> None:
+    recipe, output = recipe_for("cola", write_cola(tmp_path / "train.tsv")), tmp_path / "out"
+    stopped_after_a_step(recipe, tokenizer, output, threads=2)
+    log = stopped_after_a_step(recipe, tokenizer, output, threads=1)
+    assert "threads of a process: 2, as before, for the same bits; --no-keep-threads takes the 1 given now" in log
+    assert "threads was" not in log
+    log = stopped_after_a_step(recipe, tokenizer, output, threads=1, keep_threads=False)
+    assert "threads was 2 and is 1" in log
+
+
+def test_another_number_of_processes_has_the_threads_that_are_given(tmp_path: Path, tokenizer: Path) -> None:
+    recipe, output = recipe_for("cola", write_cola(tmp_path / "train.tsv")), tmp_path / "out"
+    stopped_after_a_step(recipe, tokenizer, output, threads=2)
+    assert "threads was 2 and is 1" in stopped_after_a_step(recipe, tokenizer, output, ranks=2, threads=2)
+
+
 def test_micro_batches_hold_every_input_once_within_the_limit() -> None:
     lengths = np.random.default_rng(0).integers(3, 40, 50)
     rows = np.argsort(lengths)[10:37]

@@ -21,6 +21,7 @@ from transformers import (
     AutoTokenizer,
 )
 
+from bertline.console import BertlineError
 from bertline.encoding.tokenizer import load_tokenizer, read_tokenizer
 from bertline.finetuning.features import extract_features
 from bertline.finetuning.prediction import answer, classify, load_finetuned, tag
@@ -29,12 +30,14 @@ from bertline.finetuning.ranking.lists import read_candidates
 from bertline.finetuning.ranking.task import join
 from bertline.finetuning.ranking.texts import read_texts
 from bertline.finetuning.sequences import make_sequences
+from bertline.finetuning.squad_task import prepare_squad
 from bertline.finetuning.squad_windows import make_windows, read_squad
 from bertline.finetuning.tag_task import TaggedFile, tag_inputs
 from bertline.finetuning.text_task import sequences_of_texts
 from bertline.finetuning.train import finetune
 from bertline.modeling.huggingface import load_huggingface
 from bertline.settings.configuration import defaults_of
+from bertline.tasks.squad import SQUAD_TASKS
 
 TEXTS = [f"{word} {other}" for word in WORDS for other in ("was", "born", "died", ". ?")]
 
@@ -114,6 +117,18 @@ def test_windows_contain_the_context_after_two_separators(tmp_path: Path, tokeni
             answered += 1
             assert tokenizer.decode(ids[start : last + 1].tolist()).strip() == asked.answers[0].text
     assert answered > len(squad.questions) / 2
+
+
+def test_windows_that_would_only_touch_after_two_separators_are_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    file = str(write_squad(tmp_path / "squad.json"))
+    settings = {"max_sequence_length": 24, "max_query_length": 12, "max_answer_length": 4}
+    data = {"train": file, "dev": file}
+    with pytest.raises(
+        BertlineError, match=r"^doc_stride: given 8, .* has 8 of the context, .* one below 8, such as 4"
+    ):
+        prepare_squad(SQUAD_TASKS["squad_v1"], data, settings | {"doc_stride": 8}, tokenizer)
+    bert = read_tokenizer(write_test_tokenizer(tmp_path / "tokenizer.json"))
+    assert len(prepare_squad(SQUAD_TASKS["squad_v1"], data, settings | {"doc_stride": 8}, bert).train)
 
 
 def test_words_to_tag_are_tokenized_as_in_their_sentence(tokenizer: Tokenizer) -> None:

@@ -494,7 +494,7 @@ def test_a_token_has_most_context_where_google_finds_it(
 
 def test_a_query_that_leaves_no_room_is_an_error(tmp_path: Path, tokenizer: Tokenizer) -> None:
     squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
-    with pytest.raises(BertlineError, match="max_query_length 64 leaves no room"):
+    with pytest.raises(BertlineError, match="max_query_length: given 64, which leaves no room for a context"):
         windows_of(squad, tokenizer, max_query_length=64)
 
 

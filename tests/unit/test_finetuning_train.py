@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
 import subprocess
@@ -34,6 +35,7 @@ from bertline.finetuning.loop import predict
 from bertline.finetuning.losses import loss_of
 from bertline.finetuning.optimizer import BETAS, EPSILON, layerwise_factor, make_optimizer, set_learning_rate
 from bertline.finetuning.options import Options
+from bertline.finetuning.prediction import load_finetuned
 from bertline.finetuning.prepared import prepare_task
 from bertline.finetuning.sequences import make_sequences
 from bertline.finetuning.train import check_recipe, finetune, make_model
@@ -310,7 +312,7 @@ def test_predictions_do_not_depend_on_the_batch(
 
 
 def test_the_loss_does_not_depend_on_the_batch(tmp_path: Path, tokenizer: Path) -> None:
-    recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"), max_sequence_length=16)
+    recipe = recipe_for("squad_v1", write_squad(tmp_path / "squad.json"), max_sequence_length=16, doc_stride=4)
     task = prepare_task("squad_v1", recipe["data"], recipe["settings"], tokenizer)
     model = make_model(MODEL | {"initializer_range": 1.0}, task, 16, None).eval()
 
@@ -456,18 +458,37 @@ def test_squad_is_written_in_the_official_files(tmp_path: Path, tokenizer: Path)
 
 
 def test_training_ends_after_epochs_without_a_better_score_with_the_best_weights(
-    tmp_path: Path, tokenizer: Path
+    tmp_path: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The dev set has the training examples, of which 12 have the other label: its score rises, then falls."""
+    weights, update = {}, loop.EarlyStopping.update
+
+    def update_and_keep(self: loop.EarlyStopping, score: float, step: int, model: TaskNetwork) -> None:
+        weights[step] = copy.deepcopy(model.state_dict())
+        update(self, score, step, model)
+
+    monkeypatch.setattr(loop.EarlyStopping, "update", update_and_keep)
     train = write_cola(tmp_path / "train.tsv")
-    recipe = recipe_for("cola", train, epochs=40, patience=3, learning_rate=4e-3)
-    recipe["data"]["dev"] = str(write_other_cola(tmp_path / "dev.tsv"))
+    rows = [line.split("\t") for line in train.read_text().splitlines()]
+    labels = [str(1 - int(row[1])) if number < 12 else row[1] for number, row in enumerate(rows)]
+    dev = "".join(f"t\t{label}\t\t{row[3]}\n" for label, row in zip(labels, rows, strict=True))
+    (tmp_path / "dev.tsv").write_text(dev)
+    model = {**NO_DROPOUT, "initializer_range": 0.5}
+    recipe = recipe_for("cola", train, epochs=40, patience=3, learning_rate=1e-3, warmup=0, model=model)
+    recipe["data"]["dev"] = str(tmp_path / "dev.tsv")
     metrics = finetune(recipe, tokenizer, tmp_path / "out", options=Options(threads=1))
     points = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
     scores = {point["step"]: point["metrics"]["dev/matthews"] for point in points if "dev/matthews" in point["metrics"]}
-    assert list(scores) == list(range(4, metrics["last_step"] + 1, 4))  # every epoch, once
-    assert metrics["last_step"] < 160
-    assert metrics["best_step"] == max(scores, key=lambda step: scores[step]) == metrics["last_step"] - 3 * 4
-    assert metrics["scores"]["matthews"] == pytest.approx(scores[metrics["best_step"]])
+    last, best = metrics["last_step"], metrics["best_step"]
+    assert list(scores) == list(range(4, last + 1, 4))  # every epoch, once
+    assert last < 160
+    assert best == max(scores, key=lambda step: scores[step]) == last - 3 * 4
+    assert sorted(scores.values())[-2] < scores[best]
+    assert scores[4] < scores[best] > scores[last]
+    assert metrics["scores"]["matthews"] == pytest.approx(scores[best])
+    published = load_finetuned(tmp_path / "out/huggingface").network.state_dict()
+    assert all(torch.equal(weight, weights[best][name]) for name, weight in published.items())
+    assert not any(torch.equal(weights[last][name], weights[best][name]) for name in published)
 
 
 def test_an_equal_score_is_not_a_better_one(tmp_path: Path, tokenizer: Path) -> None:
@@ -540,6 +561,8 @@ def test_a_killed_fine_tuning_ends_as_one_that_was_not(
     assert {**whole, "seconds": 0} == {**resumed, "seconds": 0}
     frozen = json.loads((tmp_path / "killed/recipe.json").read_text())
     assert (started["jobs"], frozen["jobs"]) == (["slurm 11"], ["slurm 11", "slurm 12"])
+    first = json.loads((tmp_path / "killed/metrics.jsonl").read_text().splitlines()[-1])["timestamp"]
+    assert started["started"] < frozen["started"] <= first <= frozen["finished"]  # milliseconds since 1970
     assert started["settings"] == frozen["settings"]
     for name in ("metrics.jsonl", "predictions.tsv"):
         contents = [(tmp_path / folder / name).read_text() for folder in ("whole", "killed")]
@@ -690,7 +713,7 @@ def test_a_warm_up_longer_than_the_fine_tuning_is_refused_before_its_first_step(
     tmp_path: Path, tokenizer: Path
 ) -> None:
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), warmup=17)
-    with pytest.raises(BertlineError, match=r"^warmup: given 17, .* at most the fine-tuning's steps, 16; .* reached$"):
+    with pytest.raises(BertlineError, match=r"^warmup: given 17, .* at most 16; .* reached$"):
         finetune(recipe, tokenizer, tmp_path / "out")
     assert not list(tmp_path.glob("out/**/*.jsonl"))
 

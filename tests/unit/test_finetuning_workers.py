@@ -27,6 +27,17 @@ def groups() -> list[Group]:
     return [Group(rank, 2, torch.device("cpu"), 2, store) for rank in range(2)]
 
 
+def worker_of(place: Path) -> int:
+    return int(place.name.removeprefix("worker-"))
+
+
+def learner_with(score: float) -> Any:
+    """What `best_worker` uses of a learner whose main score on the dev set is `score`."""
+    dev = SimpleNamespace(inputs=None, evaluate=lambda _outputs: SimpleNamespace(scores={"f1": score}))
+    task = SimpleNamespace(primary="f1", padding=0, dev=dev)
+    return SimpleNamespace(task=task, model=None, settings={"precision": "fp32"})
+
+
 def test_ranks_whose_trainings_end_at_different_times_meet_before_a_collective(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,14 +52,11 @@ def test_ranks_whose_trainings_end_at_different_times_meet_before_a_collective(
         return torch.tensor([gathered[rank] for rank in range(2)])
 
     def fit(_seed: int, _team: Group, place: Path) -> Any:
-        worker = int(place.name.removeprefix("worker-"))
+        worker = worker_of(place)
         if worker == 1:
             other_waits.wait(20)  # rank 0 has finished both of its own
-        evaluation = SimpleNamespace(scores={"f1": SCORES[worker]})
-        dev = SimpleNamespace(inputs=None, evaluate=lambda _outputs: evaluation)
-        task = SimpleNamespace(primary="f1", padding=0, dev=dev)
         trained.add(worker)
-        return SimpleNamespace(task=task, model=None, settings={"precision": "fp32"}), worker
+        return learner_with(SCORES[worker]), worker
 
     monkeypatch.setattr(workers, "predict", lambda *_given: None)
     monkeypatch.setattr(workers.time, "sleep", lambda _seconds: other_waits.set())
@@ -59,6 +67,50 @@ def test_ranks_whose_trainings_end_at_different_times_meet_before_a_collective(
     assert found[0][0] is None
     assert found[1][0] is not None
     assert found[1][0][1] == cast(Any, 1)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_of_workers_with_equal_scores_the_first_is_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int
+) -> None:
+    all_arrive, gathered = threading.Barrier(ranks), {}
+
+    def gather(group: Group, values: list[float]) -> Tensor:
+        gathered[group.rank] = values
+        all_arrive.wait(20)
+        return torch.tensor([gathered[rank] for rank in range(ranks)])
+
+    def fit(_seed: int, _team: Group, place: Path) -> Any:
+        return learner_with([70.0, 70.0, 50.0][worker_of(place)]), worker_of(place)
+
+    monkeypatch.setattr(workers, "predict", lambda *_given: None)
+    monkeypatch.setattr(workers, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(Group, "gather", gather)
+    team = groups() if ranks == 2 else [Group(0, 1, torch.device("cpu"))]
+    with ThreadPoolExecutor(ranks) as pool:
+        found = list(pool.map(lambda group: best_worker(fit, 3, 1, group, tmp_path, None), team))
+    assert [scores for _, scores in found] == [[70.0, 70.0, 50.0]] * ranks
+    assert [best and best[1] for best, _ in found] == [cast(Any, 0), None][:ranks]
+
+
+def test_a_rank_that_has_trained_its_workers_and_waits_for_the_others_stops_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = SimpleNamespace(received=False)
+
+    def ask(_seconds: float) -> None:
+        assert not asked.received, "it goes on waiting"
+        asked.received = True
+
+    monkeypatch.setattr(workers, "predict", lambda *_given: None)
+    monkeypatch.setattr(workers.time, "sleep", ask)
+    first, _ = groups()
+    with pytest.raises(SystemExit) as ended:
+        best_worker(
+            lambda _seed, _team, place: cast(Any, (learner_with(50.0), worker_of(place))),
+            *(3, 1, first, tmp_path, cast(StopSignal, asked)),
+        )
+    assert ended.value.code == STOPPED
 
 
 def test_a_rank_that_waits_for_the_others_stops_when_asked() -> None:

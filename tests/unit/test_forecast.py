@@ -18,6 +18,7 @@ from bertline.planning.estimate import estimates, record_speed
 from bertline.planning.expected import ExpectedTimes, finetuning_estimates
 from bertline.planning.plan import Plan
 from bertline.results import paths
+from bertline.training.contract import WAITS_FOR_GPU
 from snakemake_logger_plugin_bertline import LogHandler
 from snakemake_logger_plugin_bertline.display import Display
 from snakemake_logger_plugin_bertline.dry_run import DryRun
@@ -103,7 +104,7 @@ def test_a_run_that_is_slower_than_the_records_is_expected_to_stay_so() -> None:
 
 def test_trainings_that_wait_for_a_gpu_run_as_few_at_a_time_as_those_that_do_not(tmp_path: Path) -> None:
     """On one machine, Snakemake starts one for each core."""
-    others = "10:00:00 other trainings are on every GPU; waiting for number 0\n"
+    others = f"10:00:00 {WAITS_FOR_GPU} every GPU; waiting for number 0\n"
     running = [Job(number, "finetune_task", {}, "a", str(tmp_path / f"{number}.log")) for number in range(16)]
     for job in running:
         job.started -= 100
@@ -224,7 +225,11 @@ def test_a_phase_trains_as_fast_as_finished_ones_of_its_network_and_starts_as_th
     recipe = {"model": MODEL, "settings": SETTINGS, "world_size": 2, "hardware": "a CPU"}
     write(str(folder / paths.RECIPE), json.dumps({**recipe, "started": 1_000, "finished": 51_000}))
     write(str(folder / paths.WEIGHTS), "")
-    point = {"step": 10, "timestamp": 9000, "metrics": {"train/samples_per_second": 8.0}}
+    point = {
+        "step": 10,
+        "timestamp": 9000,
+        "metrics": {"train/samples_per_second": 8.0, "train/overall_samples_per_second": 8.0},
+    }
     write(str(folder / paths.JOURNAL), json.dumps(point) + "\n")
     write(f"benchmarks/pretrain_phase/{folder.name}.tsv", "s\n57\n")  # 50 of training
     assert expected(plan, "pretrain_phase", phase="0" * 16) == pytest.approx(100 * 8 / 8 + 7)

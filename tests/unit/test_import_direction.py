@@ -18,6 +18,7 @@ WITHOUT_TORCH = (
     "bertline.planning.expected",
     "bertline.reporting.page",
     "bertline.training.lock",
+    "snakemake_logger_plugin_bertline",
 )
 STAGES = ("corpus", "encoding", "training", "finetuning", "reporting")  # in the order that text flows through them
 ROOMS = sorted(

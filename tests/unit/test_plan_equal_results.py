@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_plan import PHASE, changed, inputs, plan_of
+from plan_helpers import PHASE, changed, inputs, plan_of
 
 from bertline.files import write_json
 from bertline.fingerprint import fingerprint

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import transformers
+from roberta_folder import train_vocabulary
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import make_tokenizer, read_tokenizer, save_tokenizer
@@ -389,6 +390,20 @@ def test_a_network_that_is_not_here_yet_does_not_limit_the_length_and_one_that_i
     shutil.copytree("models/theirs", HUB_FOLDER)
     with pytest.raises(BertlineError, match="max_sequence_length: given 1024, allowed is at most the model's"):
         plan_of(config)
+
+
+def test_windows_overlap_between_the_special_tokens_of_the_tokenizer_that_is_there() -> None:
+    """With RoBERTa's, which puts two separators between two texts, 8 tokens of the context are left, else 9."""
+    config = copy.deepcopy(CONFIG) | {"evaluation": {"squad_v1": {"train": "squad.json", "dev": "squad.json"}}}
+    lengths = {"max_sequence_length": 24, "max_query_length": 12}
+    config["runs"]["theirs"]["finetune"] = {"squad_v1": {**TASK, **lengths, "doc_stride": 8}}
+    Path("squad.json").write_text("{}")
+    assert plan_of(config).finetunings
+    train_vocabulary().save_pretrained("models/theirs")
+    with pytest.raises(BertlineError, match=r"squad_v1\.doc_stride: given 8, .* tokens has 8 of the context"):
+        plan_of(config)
+    config["runs"]["theirs"]["finetune"]["squad_v1"]["doc_stride"] = 7
+    assert plan_of(config).finetunings
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_plan import PHASE, changed, inputs, plan_of
+from plan_helpers import PHASE, changed, inputs, plan_of
 
 from bertline.console import BertlineError
 

@@ -286,7 +286,7 @@ CANDIDATES = dict.fromkeys(("collection", "queries", "candidates"), "c.tsv")
         ),
         (
             {"model": "results/runs/theirs/table/t", **CANDIDATES},
-            "model: it does not rank passages; name a model of a ranking",
+            "model: it was trained for table/t and does not rank passages; name a model of a ranking",
         ),
         ({"model": "results/runs/theirs/ranking/r", **CANDIDATES}, None),
     ],
@@ -305,6 +305,39 @@ def test_passages_are_ranked_by_models_that_rank(entry: dict[str, Any], line: st
         return
     with pytest.raises(BertlineError, match=f"^{re.escape(f'configuration: predict.new.{line}')}$"):
         resolved(config)
+
+
+@pytest.mark.parametrize(
+    ("task", "entry", "line"),
+    [
+        (
+            "rte",
+            CANDIDATES,
+            "model: it was trained for glue/rte and does not rank passages; name a model of a ranking",
+        ),
+        (
+            "ranking/r",
+            {"inputs": ["new.tsv"]},
+            "inputs: given, but the model ranks passages for queries; give collection, queries and candidates instead",
+        ),
+        ("ranking/r", CANDIDATES, None),
+        (None, CANDIDATES, None),  # a model of another program
+    ],
+)
+def test_a_folder_s_model_ranks_unless_it_names_another_task(
+    task: str | None, entry: dict[str, Any], line: str | None
+) -> None:
+    Path("c.tsv").write_text("a\tb\n")
+    config = {"vocab_size": 100, "architectures": ["BertForSequenceClassification"]}
+    Path("theirs/config.json").write_text(json.dumps(config))
+    if task is not None:
+        Path("theirs/task.json").write_text(json.dumps({"task": task}))
+    sections = {"predict": {"new": {"model": "theirs", **entry}}}
+    if line is None:
+        assert plan_of(sections=sections).predictions
+        return
+    with pytest.raises(BertlineError, match=f"^{re.escape(f'configuration: predict.new.{line}')}$"):
+        plan_of(sections=sections)
 
 
 def test_the_files_of_a_ranking_are_no_patterns() -> None:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_plan import changed, inputs, plan_of
+from plan_helpers import changed, inputs, plan_of
 
 from bertline.console import BertlineError
 from bertline.files import write_json

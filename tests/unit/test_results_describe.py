@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from synthetic_dataset import recipe
 
 from bertline.files import SCHEMA
@@ -21,6 +22,12 @@ def test_the_description_of_a_phase_has_the_changes_of_its_batch_and_its_rate():
     assert "over the last 20% of the steps" in text
 
 
+@pytest.mark.parametrize(("entry", "key"), [("network", "architecture"), ("phase", "optimizer"), ("phase", "schedule")])
+def test_every_choice_has_a_title(entry: str, key: str):
+    setting = definition(load_schema(SCHEMA), entry)["properties"][key]
+    assert list(setting["titles"]) == setting["enum"]
+
+
 def test_every_optimizer_is_named_in_full_and_kfac_as_well():
     for optimizer in definition(load_schema(SCHEMA), "phase")["properties"]["optimizer"]["enum"]:
         text = describe_phase(recipe(optimizer=optimizer), {})
@@ -29,6 +36,12 @@ def test_every_optimizer_is_named_in_full_and_kfac_as_well():
     given = recipe(optimizer="sgd")
     given["settings"]["kfac"] = {}
     assert "SGD on gradients preconditioned by K-FAC, learning rate" in describe_phase(given, {})
+
+
+def test_a_record_with_a_choice_that_this_version_does_not_know_is_described():
+    text = describe_phase(recipe(optimizer="other", schedule="another"), {})
+    assert "other, learning rate" in text
+    assert re.search(r"warm-up over [^,]*, another, weight decay", text)
 
 
 def test_a_share_of_masked_tokens_is_not_rounded():

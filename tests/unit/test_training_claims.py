@@ -10,7 +10,7 @@ import torch
 from training_processes import CONTEXT
 
 from bertline.console import BertlineError
-from bertline.training.contract import STOPPED
+from bertline.training.contract import STOPPED, WAITS_FOR_GPU
 from bertline.training.distributed.claims import claim, claim_whole, private_folder
 from bertline.training.distributed.process_group import Group
 from bertline.training.stop import StopSignal
@@ -99,7 +99,10 @@ def test_a_training_that_waits_for_a_whole_gpu_holds_no_place_on_it(
     assert len(waits) == 1
 
 
-def test_a_training_that_waits_for_a_gpu_stops_on_request(tmp_path: Path) -> None:
+def test_a_training_that_waits_for_a_gpu_says_so_and_stops_on_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     holder, asked = Holder(tmp_path, 1), StopSignal(0.0)
     assert holder.heard.recv() == 0
     with pytest.raises(SystemExit) as whole:
@@ -107,6 +110,8 @@ def test_a_training_that_waits_for_a_gpu_stops_on_request(tmp_path: Path) -> Non
     with pytest.raises(SystemExit) as shared:
         claim(NAMES[:1], tmp_path, 1, asked)
     assert (whole.value.code, shared.value.code) == (STOPPED, STOPPED)
+    # What the display of a run looks for.
+    assert [message.startswith(f"{WAITS_FOR_GPU} ") for message in caplog.messages] == [True, False] * 2
     holder.end()
 
 

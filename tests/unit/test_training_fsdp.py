@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -254,5 +255,13 @@ def test_options_that_exclude_fsdp_are_refused(options, settings, fault):
         check(Options(fsdp=True, **options), settings)
 
 
-def test_fsdp_alone_is_accepted():
-    check(Options(fsdp=True, activation_checkpointing=True), {"optimizer": "adamw"})
+def is_accepted(options):
+    with suppress(BertlineError):
+        check(options, {"optimizer": "adamw"})
+        return True
+    return False
+
+
+def test_fsdp_alone_is_accepted_and_what_excludes_it_without_it():
+    given = [{"fsdp": True, "activation_checkpointing": True}, {"cuda_graphs": True, "compiled": True}]
+    assert [is_accepted(Options(**options)) for options in [*given, given[0] | given[1]]] == [True, True, False]

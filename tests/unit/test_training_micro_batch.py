@@ -78,19 +78,6 @@ def test_it_is_found_once_recorded_and_taken_again(tmp_path):
     assert sha256_of_file(tmp_path / "given/model.safetensors") == sha256_of_file(output / "model.safetensors")
 
 
-def test_a_checkpoint_from_before_shapes_were_recorded_is_resumed_and_the_log_says_so(tmp_path):
-    card, output = write_dataset(tmp_path / "dataset"), tmp_path / "phase"
-    assert Trainer(recipe(steps=3), card, output, stop_after_minutes=0.0).finish() == 75
-    state_json = output / "checkpoints/step-00000001/state.json"
-    state = json.loads(state_json.read_text())
-    del state["reproducibility"]["micro_batches"]
-    del state["digests"]["state.json"]  # as in earlier versions
-    state_json.write_text(json.dumps(state))
-    lines = train(recipe(steps=3), card, output).log.read_text().splitlines()
-    [said] = [line for line in lines if "no longer the same bits" in line]
-    assert "micro_batches was not recorded and is by tokens" in said
-
-
 def test_ranks_agree_and_another_number_of_them_finds_its_own(tmp_path):
     card, output = write_dataset(tmp_path / "dataset"), tmp_path / "phase"
     options = {"micro_batch_tokens": "auto", "stop_after_minutes": 0.0}

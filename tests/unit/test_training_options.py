@@ -15,6 +15,7 @@ from synthetic_dataset import recipe
 from bertline.command_line import command_line
 from bertline.console import BertlineError
 from bertline.files import read_json, write_json
+from bertline.finetuning.options import Options as FinetuningOptions
 from bertline.training.distributed.process_group import Group
 from bertline.training.options import Options
 from bertline.training.setup import prepare_device
@@ -25,6 +26,16 @@ SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 
 def parsed(*arguments: str) -> Any:
     def command(*, options: Annotated[Options, Parameter(name="*")] = Options()) -> Options:  # noqa: B008
+        return options
+
+    return command_line(command, None)(arguments)
+
+
+def parsed_for_finetuning(*arguments: str) -> Any:
+    def command(
+        *,
+        options: Annotated[FinetuningOptions, Parameter(name="*")] = FinetuningOptions(),  # noqa: B008
+    ) -> FinetuningOptions:
         return options
 
     return command_line(command, None)(arguments)
@@ -41,14 +52,30 @@ def test_options_have_the_types_that_the_trainer_takes() -> None:
     assert parsed("--micro-batch-tokens=") == Options()  # without the resource
 
 
+@pytest.mark.parametrize("parse", [parsed, parsed_for_finetuning])
+@pytest.mark.parametrize(
+    ("option", "value"), [("--threads", "0"), ("--threads", "-2"), ("--checkpoint-every-minutes", "-1")]
+)
+def test_options_of_pretraining_and_of_fine_tuning_have_the_same_ranges(parse: Any, option: str, value: str) -> None:
+    with pytest.raises(ValidationError, match=rf'"{value}(\.0)?" for {option}\.'):
+        parse(option, value)
+
+
+@pytest.mark.parametrize("value", ["0", "-5"])
+def test_a_micro_batch_of_a_fine_tuning_has_tokens(value: str) -> None:
+    with pytest.raises(ValidationError, match=f'"{value}" for --micro-batch-tokens'):
+        parsed_for_finetuning("--micro-batch-tokens", value)
+
+
 def test_the_last_of_two_equal_options_counts() -> None:
     """A profile's `trainer_options` come after those of the workflow."""
     assert parsed("--log-every", "5", "--log-every", "7").log_every == 7
 
 
-def test_a_wrong_number_of_tokens_names_what_is_allowed() -> None:
-    with pytest.raises(CoercionError, match="given 'many', allowed are a number of tokens and auto"):
-        parsed("--micro-batch-tokens", "many")
+@pytest.mark.parametrize("given", ["many", "0"])
+def test_a_wrong_number_of_tokens_names_what_is_allowed(given: str) -> None:
+    with pytest.raises(CoercionError, match=f"given '{given}', allowed are a number of tokens from 1 on, and auto"):
+        parsed("--micro-batch-tokens", given)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,11 @@ def check(model=None, **changes):
         ({"base_batch_size": 8}, "phase1.base_batch_size: given 8, but learning_rate_scaling 'none' does not use"),
         ({"learning_rate_scaling": "linear"}, "phase1.base_batch_size: missing, but learning_rate_scaling 'linear'"),
         ({"end_learning_rate": 0.03}, "phase1.end_learning_rate: given 0.03, allowed is at most learning_rate, 0.02"),
-        ({"warmup": 31}, "phase1.warmup: given 31, allowed is a share of the steps, or at most steps, 30"),
+        ({"warmup": 31}, "phase1.warmup: given 31, allowed are at most 30; otherwise"),
+        (
+            {"warmup": 0.4, "schedule_steps": 100},
+            "phase1.warmup: given 0.4 of schedule_steps, 40 steps, allowed are at most 30; otherwise",
+        ),
         ({"schedule": "wsd", "warmup": 10, "decay": 21}, "phase1.decay: warm-up (10 steps) and decay (21 steps) are"),
         (
             {"schedule": "wsd", "schedule_steps": 40, "decay": 41},

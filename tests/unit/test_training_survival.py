@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import logging
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,9 +26,11 @@ from training_processes import CONTEXT, Trainer, free_port, journal, newest_step
 
 from bertline.console import BertlineError, one_line_errors
 from bertline.files import read_json, sha256_of_file
+from bertline.training import checkpoints, loop, phase
 from bertline.training.checkpoints import CheckpointWriter
 from bertline.training.distributed.process_group import join_group
 from bertline.training.lock import TrainingLock
+from bertline.training.optimizers.kfac import Kfac
 from bertline.training.options import Options
 from bertline.training.phase import MAX_SKIPPED_IN_A_ROW, Phase
 from bertline.training.stop import StopSignal
@@ -455,6 +459,74 @@ def test_a_resumed_training_uses_no_file_of_its_checkpoint(group, card, tmp_path
     phase.learner.accumulator.close()
     lock.release()
     assert str(tmp_path / "phase/checkpoints/step-") not in mapped
+
+
+def test_a_stop_after_a_first_batch_that_kfac_made_infinite_is_resumed_with_the_same_bits(
+    group, card, tmp_path, monkeypatch
+):
+    """Its checkpoint, of step 0, has K-FAC's factors and no moments."""
+    precondition, computed = Kfac.precondition, []
+
+    def precondition_poisoned(self, *given, **options):
+        precondition(self, *given, **options)
+        if not computed:
+            next(iter(self._layers.values())).module.weight.grad.fill_(math.inf)
+        computed.append(1)
+
+    monkeypatch.setattr(Kfac, "precondition", precondition_poisoned)
+    kfac = {
+        "method": "eigen", "decay": 0.95, "damping": 0.003, "kl_clip": 0.001, "factor_interval": 1,
+        "inverse_interval": 10, "skip": [], "gradient_factor": "batch",
+    }  # fmt: skip
+    options = {"poisoned": set(), "given": recipe(steps=3, kfac=kfac)}
+    assert run_phase(group, card, tmp_path / "whole", **options).progress.skipped == 1
+    computed.clear()
+    stopped = run_phase(group, card, tmp_path / "parts", stop_at=1, **options)
+    assert (stopped.progress.step, stopped.progress.skipped) == (0, 1)
+    run_phase(group, card, tmp_path / "parts", **options)
+    assert len(computed) == 1 + 3
+    weights = [sha256_of_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts")]
+    assert weights[0] == weights[1]
+
+
+def test_a_stop_whose_checkpoint_cannot_be_written_does_not_end_as_saved(group, card, tmp_path, monkeypatch, caplog):
+    def fill_disk(*given, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(loop, "join_group", lambda threads: group)
+    monkeypatch.setattr(checkpoints, "save_checkpoint", fill_disk)
+    with caplog.at_level("INFO"), pytest.raises(OSError, match="No space left on device"):
+        loop.train(
+            recipe(steps=4), card, tmp_path / "phase", initial_weights=None, options=Options(threads=1),
+            stop_signal=StopSignal(0.0),
+        )  # fmt: skip
+    assert "is saved" not in caplog.text
+
+
+def test_a_profile_counts_steps_and_not_skipped_batches(group, card, tmp_path, monkeypatch):
+    """The first batch is skipped. A profile of steps 2 and 3 begins after its function is called once."""
+    train_step, updated, calls = phase.train_step, [], []
+
+    def train_step_poisoned(learner, step, batch_number, *given):
+        learner.scale.value = math.inf if batch_number == 0 else 1.0
+        result = train_step(learner, step, batch_number, *given)
+        updated.append(result.updated)
+        return result
+
+    @contextmanager
+    def profiled(steps, folder, *, done):
+        assert (steps, done) == ((2, 3), 0)
+        yield lambda: calls.append(sum(updated))
+
+    monkeypatch.setattr(loop, "join_group", lambda threads: group)
+    monkeypatch.setattr(loop, "profiled", profiled)
+    monkeypatch.setattr(phase, "train_step", train_step_poisoned)
+    loop.train(
+        recipe(steps=4), card, tmp_path / "phase", initial_weights=None, options=Options(threads=1, profile=(2, 3)),
+        stop_signal=StopSignal(),
+    )  # fmt: skip
+    assert updated == [False, True, True, True, True]
+    assert calls == [1, 2, 3, 4]
 
 
 def test_two_ranks_skip_what_is_not_finite_on_one_and_continue_later_with_the_same_bits(card, tmp_path):

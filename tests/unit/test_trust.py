@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from test_cluster_jobs import PBS, PHASE
+from test_cluster_scheduler_jobs import PBS, PHASE
 from torch import distributed
 
-from bertline.cluster import jobs
+from bertline.cluster import scheduler_jobs
 from bertline.console import MAX_MESSAGE_LENGTH, BertlineError, without_credentials
 from bertline.finetuning.examples import read_examples
 from bertline.settings.configuration import load
@@ -71,11 +71,11 @@ def test_other_users_cannot_read_the_script_of_a_job(tmp_path: Path, monkeypatch
     (tmp_path / "submitted").touch()
     submitted: list[Path] = []
 
-    def submit(job: jobs.Request) -> list[str]:
+    def submit(job: scheduler_jobs.Request) -> list[str]:
         submitted.append(Path(job.script))
         return ["echo", "7.server"]
 
-    monkeypatch.setattr(jobs, "scheduler_here", lambda: replace(PBS, submit=submit))
+    monkeypatch.setattr(scheduler_jobs, "scheduler_here", lambda: replace(PBS, submit=submit))
     jobscript = tmp_path / "snakejob.sh"
     jobscript.write_text(f"#!/bin/sh\n# properties = {json.dumps(PHASE)}\ntrue\n")
     # Of a job that had this number before the scheduler was installed anew.
@@ -85,7 +85,7 @@ def test_other_users_cannot_read_the_script_of_a_job(tmp_path: Path, monkeypatch
     os.utime(ended, (0, 0))
     previous = os.umask(0o022)
     try:
-        jobs.submit_job(jobscript)
+        scheduler_jobs.submit_job(jobscript)
     finally:
         os.umask(previous)
     assert not ended.exists()

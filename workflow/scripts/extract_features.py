@@ -9,9 +9,12 @@ example:
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 from bertline.command_line import limit_threads, run_command
+from bertline.finetuning.prediction_options import Precision, range_of
 from bertline.settings.configuration import defaults_of
 
 DEFAULTS = defaults_of("features")
@@ -25,8 +28,10 @@ def extract(
     layers: list[int] = DEFAULTS["layers"],
     pooling: Literal["cls", "mean"] | None = DEFAULTS["pooling"],
     columns: list[str] = DEFAULTS["columns"],
-    max_sequence_length: int = DEFAULTS["max_sequence_length"],
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = DEFAULTS["precision"],
+    max_sequence_length: Annotated[int, Parameter(validator=range_of("features", "max_sequence_length"))] = DEFAULTS[
+        "max_sequence_length"
+    ],
+    precision: Precision = DEFAULTS["precision"],
     threads: int | None = None,
 ) -> str:
     """Extract features.

@@ -7,9 +7,9 @@ example:
 """
 
 from pathlib import Path
-from typing import Literal
 
 from bertline.command_line import limit_threads, run_command
+from bertline.finetuning.prediction_options import Precision
 from bertline.settings.configuration import defaults_of
 
 DEFAULTS = defaults_of("ranking_prediction")
@@ -22,7 +22,7 @@ def rank(
     queries: Path,
     candidates: Path,
     output: Path,
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = DEFAULTS["precision"],
+    precision: Precision = DEFAULTS["precision"],
     threads: int | None = None,
 ) -> str:
     """Rank.

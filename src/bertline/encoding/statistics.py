@@ -14,7 +14,7 @@ from bertline.encoding.interchange import Block, open_any
 from bertline.encoding.layout import SampleFile
 from bertline.encoding.ranges import offsets_of
 
-SPECIAL_TOKENS = 2  # [CLS] and the last [SEP]; another [SEP] with a second segment
+SPECIAL_TOKENS_PER_SAMPLE = 2  # [CLS] and the last [SEP]; another [SEP] with a second segment
 
 
 def compare_samples(files: list[Path]) -> str:
@@ -61,7 +61,7 @@ def _columns(counts: Counter[str]) -> dict[str, float | int | None]:
     def percent(part: int, whole: int) -> float | None:
         return 100 * part / whole if whole else None
 
-    words = counts["tokens"] - SPECIAL_TOKENS * counts["samples"] - counts["pairs"]
+    words = counts["tokens"] - SPECIAL_TOKENS_PER_SAMPLE * counts["samples"] - counts["pairs"]
     masked = counts["masked"]
     return {
         "samples": counts["samples"],

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,13 +24,15 @@ from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.step import Learner, forward, train_step
 from bertline.modeling.heads import TaskNetwork
 from bertline.results import paths
-from bertline.training.checkpoints import CheckpointWriter, agree_on_checkpoint, load_checkpoint
+from bertline.training.checkpoints import CheckpointWriter, agree_on_checkpoint
 from bertline.training.distributed.process_group import Group
 from bertline.training.journal import Journal
 from bertline.training.lock import TrainingLock
-from bertline.training.optimizers.registry import load_optimizer_tensors, optimizer_tensors
-from bertline.training.optimizers.schedules import batch_size_factor, learning_rate_at, share_or_steps
-from bertline.training.reproducibility import report_lost_reproducibility
+from bertline.training.optimizers.registry import optimizer_tensors
+from bertline.training.optimizers.schedules import batch_size_factor, learning_rate_at
+from bertline.training.recipe import too_long_warmup
+from bertline.training.reproducibility import keep_threads, report_lost_reproducibility
+from bertline.training.restoring import restore_tensors
 from bertline.training.stop import StopSignal, end_with_saved
 
 logger = logging.getLogger(__name__)
@@ -40,22 +42,37 @@ EVALUATION_TOKENS = 8192  # per batch, with padding: larger batches are not fast
 
 
 @dataclass
-class Best:
-    """State of early stopping: the best dev score so far, its step and weights, and the evaluations since."""
+class EarlyStopping:
+    """The best score on the dev set so far, its step and weights, and the number of evaluations since."""
 
-    score: float = -math.inf
-    step: int = 0
-    evaluations_ago: int = 0
-    weights: dict[str, Tensor] = field(default_factory=dict)
+    best_score: float = -math.inf
+    best_step: int = 0
+    evaluations_since: int = 0
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+
+    def update(self, score: float, step: int, model: TaskNetwork) -> None:
+        """Count an evaluation; keep the weights if its score is the best so far."""
+        self.evaluations_since += 1
+        if score > self.best_score:
+            self.best_score, self.best_step, self.evaluations_since = score, step, 0
+            self.best_weights = copy.deepcopy(model.state_dict())
 
 
 @dataclass
-class Progress:
-    """State of a fine-tuning between two steps, besides weights and moments."""
+class LossMean:
+    """Mean loss of the steps since the last point of the journal."""
 
-    step: int = 0
-    loss: float = 0.0  # sum over the steps since the last point of the journal
-    counted: int = 0  # these steps
+    total: float = 0.0
+    steps: int = 0
+
+    def add(self, loss: float) -> None:
+        self.total, self.steps = self.total + loss, self.steps + 1
+
+    def read(self) -> float:
+        """Return the mean and start again."""
+        mean = self.total / self.steps
+        self.total, self.steps = 0.0, 0
+        return mean
 
 
 class Trained(NamedTuple):
@@ -63,7 +80,7 @@ class Trained(NamedTuple):
 
     journal: Journal | None
     steps: int
-    best: Best | None
+    early_stopping: EarlyStopping | None
 
 
 def train(
@@ -73,6 +90,7 @@ def train(
     *,
     lock: TrainingLock | None = None,
     stop_signal: StopSignal | None = None,
+    save_end: bool = False,
 ) -> Trained:
     """Train with AdamW, linear warm-up and decay, resuming from the newest checkpoint below `output`.
 
@@ -80,135 +98,184 @@ def train(
     `patience`, the dev set is scored after every epoch, training ends after that many successive scores no better than
     the best one, and the model gets the weights of the best one.
 
-    When any rank's `stop_signal` is set, all save a checkpoint and exit with status 75. Raises BertlineError for a
-    warm-up longer than the training, or a loss that is not finite.
+    When any rank's `stop_signal` is set, all save a checkpoint and exit with status 75. With `save_end` there is also
+    a checkpoint at the end, with which the same call returns without another step. Raises BertlineError for a warm-up
+    longer than the training, or a loss that is not finite.
     """
-    task, settings, group, options = learner.task, learner.settings, learner.group, learner.options
-    an_epoch, steps = _number_of_steps(task, settings)
-    every = max(1, steps // JOURNAL_POINTS)
-    peak = settings["learning_rate"] * batch_size_factor(settings, settings["batch_size"])
-    best = None if settings["patience"] is None else Best()
-    state, best, batches = _start(learner, output, fingerprint, best)
-    journal = None
-    if group.is_rank_zero:
-        journal = Journal(output / paths.STARTED_JOURNAL, last_step=state.step if state.step else -1)
-
-    def before_checkpoint() -> None:
-        if lock is not None:
-            lock.check()
-        if journal is not None:
-            journal.make_durable()
-
-    writer = CheckpointWriter(output / paths.CHECKPOINTS, keep=1, before=before_checkpoint)
-    written = time.monotonic()
+    training = _Training(learner, output, fingerprint, lock, stop_signal, save_end=save_end)
     learner.model.train()
-    remaining = range(state.step + 1, steps + 1)
-    with closing(writer):
-        for step in progress(remaining, description="fine-tuning", unit="step", shown=group.is_rank_zero):
-            if best is not None and best.evaluations_ago >= settings["patience"]:
+    remaining = range(training.step + 1, training.total_steps + 1)
+    with closing(training.writer):
+        for _ in progress(remaining, description="fine-tuning", unit="step", shown=learner.group.is_rank_zero):
+            if training.is_over:
                 break
-            learning_rate = learning_rate_at(step, peak=peak, total=steps, warmup=settings["warmup"], schedule="linear")
-            votes = {
-                "stop_wanted": float(stop_signal is not None and stop_signal.received),
-                "checkpoint_wanted": float(time.monotonic() - written >= 60 * options.checkpoint_every_minutes),
-            }
-            result = train_step(learner, next(batches), step, learning_rate, votes)
-            if not result.fine:
-                raise BertlineError(
-                    f"the loss is not finite at step {step} of {steps}; lower the learning rate "
-                    f"{settings['learning_rate']} or lengthen the warm-up"
-                )
-            state = Progress(step, state.loss + result.loss, state.counted + 1)
-            if step % every == 0 or step == steps:
-                mean = state.loss / state.counted
-                metrics = {"train/loss": mean, "train/learning_rate": learning_rate, "train/gradient_norm": result.norm}
-                _record(journal, step, metrics)
-                state = Progress(step)
-            if best is not None and (step % an_epoch == 0 or step == steps):
-                _compare(best, step, learner, journal)
-            if step < steps and (result.checkpoint_wanted or result.stop_wanted):
-                if group.is_rank_zero:
-                    _save(writer, learner, fingerprint, state, best)
-                written = time.monotonic()
-            if step < steps and result.stop_wanted:
-                writer.wait()
-                group.barrier()
-                end_with_saved(step)
-        writer.wait()
-    if best is not None:
-        learner.model.load_state_dict(best.weights)
-    return Trained(journal, state.step, best)
+            training.train_one_step()
+        training.writer.wait()
+    if training.early_stopping is not None:
+        learner.model.load_state_dict(training.early_stopping.best_weights)
+    return Trained(training.journal, training.step, training.early_stopping)
+
+
+class _Training:
+    """The state of a fine-tuning.
+
+    Attributes:
+        step: number of updates made, of `total_steps`.
+        loss: for the next point of the journal.
+        early_stopping: None without `patience`.
+        batches: the remaining ones.
+        journal: on rank 0 only.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        output: Path,
+        fingerprint: str,
+        lock: TrainingLock | None,
+        stop_signal: StopSignal | None,
+        *,
+        save_end: bool,
+    ) -> None:
+        """Resume the newest checkpoint, if there is one."""
+        self.learner, self.fingerprint, self.lock, self.stop_signal = learner, fingerprint, lock, stop_signal
+        self.save_end = save_end
+        self.settings, self.group = learner.settings, learner.group
+        self.steps_per_epoch, self.total_steps = _number_of_steps(learner.task, self.settings)
+        self.report_every = max(1, self.total_steps // JOURNAL_POINTS)
+        self.step, self.loss = 0, LossMean()
+        self.early_stopping = None if self.settings["patience"] is None else EarlyStopping()
+        self.batches = self._resume(output / paths.CHECKPOINTS)
+        self.journal: Journal | None = None
+        if self.group.is_rank_zero:
+            self.journal = Journal(output / paths.STARTED_JOURNAL, last_step=self.step if self.step else -1)
+        self.writer = CheckpointWriter(output / paths.CHECKPOINTS, keep=1, before=self._before_checkpoint)
+        self.saved_at = time.monotonic()
+
+    def _resume(self, checkpoints: Path) -> Iterator[np.ndarray]:
+        """Load the newest checkpoint, if there is one, and divide batches among the ranks. Returns the batches left."""
+        learner, settings = self.learner, self.settings
+        found, before = agree_on_checkpoint(self.group, checkpoints, self.fingerprint), None
+        if found is not None:
+            path, state = found
+            # Steps without an update count, too, so that the first ones may leave AdamW without moments.
+            tensors = restore_tensors(path, learner.model, learner.optimizer, kind="adamw", may_lack_moments=True)
+            learner.scale.restore(state["loss_scale"])
+            self.step, self.loss = state["step"], LossMean(state["loss"], state["counted"])
+            if self.early_stopping is not None and "early_stop" in state:
+                score, best_step, since = state["early_stop"]
+                best_weights = {name: tensors[f"best.{name}"] for name in learner.model.state_dict()}
+                self.early_stopping = EarlyStopping(score, best_step, since, best_weights)
+            before = state["reproducibility"]
+            keep_threads(before, self.group, learner.options)
+            logger.info("resuming %s at step %d", path, self.step)
+
+        def batches() -> Iterator[np.ndarray]:
+            return training_batches(learner.task.train.lengths, settings["batch_size"], learner.seed)
+
+        learner.balance_load(next(batches()), before)
+        if before is not None:
+            report_lost_reproducibility(before, learner.reproducibility())
+        return islice(batches(), self.step, None)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps are done, or the last `patience` scores are no better than the best one."""
+        early_stopping = self.early_stopping
+        patience_is_exhausted = (
+            early_stopping is not None and early_stopping.evaluations_since >= self.settings["patience"]
+        )
+        return self.step == self.total_steps or patience_is_exhausted
+
+    def train_one_step(self) -> None:
+        """Train one step; then write a point of the journal, score the dev set and save a checkpoint if they are due.
+
+        Raises SystemExit with status 75 if a rank was asked to stop, and BertlineError for a loss that is not finite.
+        """
+        step, settings = self.step + 1, self.settings
+        peak = settings["learning_rate"] * batch_size_factor(settings, settings["batch_size"])
+        learning_rate = learning_rate_at(
+            step, peak=peak, total=self.total_steps, warmup=settings["warmup"], schedule="linear"
+        )
+        result = train_step(self.learner, next(self.batches), step, learning_rate, self._votes())
+        if not (result.updated or result.backed_off):
+            raise BertlineError(
+                f"the loss is not finite at step {step} of {self.total_steps}; lower the learning rate "
+                f"{settings['learning_rate']} or lengthen the warm-up"
+            )
+        self.step = step
+        self.loss.add(result.loss)
+        last = step == self.total_steps
+        if last or step % self.report_every == 0:
+            metrics = {"train/learning_rate": learning_rate, "train/gradient_norm": result.norm}
+            self._record({"train/loss": self.loss.read(), **metrics})
+        if self.early_stopping is not None and (last or step % self.steps_per_epoch == 0):
+            self.early_stopping.update(self._score(), step, self.learner.model)
+        if self.is_over and not self.save_end:
+            return
+        if self.is_over or result.checkpoint_wanted or result.stop_wanted:
+            self._save()
+        if result.stop_wanted:
+            self.writer.wait()
+            self.group.barrier()
+            end_with_saved(step)
+
+    def _votes(self) -> dict[str, float]:
+        minutes = (time.monotonic() - self.saved_at) / 60
+        return {
+            "stop_wanted": float(self.stop_signal is not None and self.stop_signal.received),
+            "checkpoint_wanted": float(minutes >= self.learner.options.checkpoint_every_minutes),
+        }
+
+    def _record(self, metrics: Mapping[str, float]) -> None:
+        if self.journal is not None:
+            self.journal.append(self.step, metrics)
+
+    def _score(self) -> float:
+        """Record the scores of the dev set; return the main one."""
+        learner, task, group = self.learner, self.learner.task, self.group
+        outputs = predict(learner.model, task.dev.inputs, task.padding, self.settings["precision"], group)
+        learner.model.train()
+        scores = group.broadcast(task.dev.evaluate(outputs).scores if group.is_rank_zero else None)
+        self._record({f"dev/{name}": value for name, value in scores.items()})
+        return float(scores[task.primary])
+
+    def _save(self) -> None:
+        """Start writing a checkpoint, as rank 0."""
+        self.saved_at = time.monotonic()
+        if not self.group.is_rank_zero:
+            return
+        learner, early_stopping = self.learner, self.early_stopping
+        # Without further steps, nothing needs the moments, which are twice as large as the weights.
+        tensors = {} if self.is_over else optimizer_tensors(learner.optimizer, learner.model)
+        state = {
+            "fingerprint": self.fingerprint,
+            "step": self.step,
+            "loss": self.loss.total,
+            "counted": self.loss.steps,
+            "loss_scale": learner.scale.state(),
+            "reproducibility": learner.reproducibility(),
+        }
+        if early_stopping is not None and early_stopping.best_step:
+            tensors |= {f"best.{name}": tensor for name, tensor in early_stopping.best_weights.items()}
+            best = (early_stopping.best_score, early_stopping.best_step, early_stopping.evaluations_since)
+            state["early_stop"] = list(best)
+        self.writer.start(learner.model.state_dict(), tensors, state)
+
+    def _before_checkpoint(self) -> None:
+        if self.lock is not None:
+            self.lock.check()
+        if self.journal is not None:
+            self.journal.make_durable()
 
 
 def _number_of_steps(task: PreparedTask, settings: Mapping[str, Any]) -> tuple[int, int]:
     """Return the steps of an epoch and of the training. Raises BertlineError for a warm-up that is longer."""
-    an_epoch = math.ceil(len(task.train) / settings["batch_size"])
-    steps = max(1, round(settings["epochs"] * an_epoch))
-    if share_or_steps(settings["warmup"], steps) > steps:
-        raise BertlineError(
-            f"warmup: given {settings['warmup']}, allowed is a share of the steps, or at most the fine-tuning's steps, "
-            f"{steps}; otherwise the learning rate is never reached"
-        )
-    return an_epoch, steps
-
-
-def _start(
-    learner: Learner, output: Path, fingerprint: str, best: Best | None
-) -> tuple[Progress, Best | None, Iterator[np.ndarray]]:
-    """Load the newest checkpoint, if there is one. Returns the state and the remaining batches."""
-    group, lengths = learner.group, learner.task.train.lengths
-    state = Progress()
-    found = agree_on_checkpoint(group, output / paths.CHECKPOINTS, fingerprint)
-    before = None
-    if found is not None:
-        path, kept = found
-        weights, tensors = load_checkpoint(path)
-        learner.model.load_state_dict(weights)
-        load_optimizer_tensors(learner.optimizer, learner.model, tensors, kind="adamw")
-        learner.scale.restore(kept["loss_scale"])
-        state, before = Progress(kept["step"], kept["loss"], kept["counted"]), kept["reproducibility"]
-        torch.set_num_threads(before["threads"])
-        if best is not None and "early_stop" in kept:
-            score, at, ago = kept["early_stop"]
-            best = Best(score, at, ago, {name: tensors[f"best.{name}"] for name in weights})
-        logger.info("resuming %s at step %d", path, state.step)
-    batch_size, seed = learner.settings["batch_size"], learner.seed
-    learner.balance_load(next(training_batches(lengths, batch_size, seed)), before)
-    if before is not None:
-        report_lost_reproducibility(before, learner.reproducibility())
-    return state, best, islice(training_batches(lengths, batch_size, seed), state.step, None)
-
-
-def _save(writer: CheckpointWriter, learner: Learner, fingerprint: str, state: Progress, best: Best | None) -> None:
-    tensors = optimizer_tensors(learner.optimizer, learner.model)
-    described = {
-        "fingerprint": fingerprint,
-        **asdict(state),
-        "loss_scale": learner.scale.state(),
-        "reproducibility": learner.reproducibility(),
-    }
-    if best is not None and best.step:
-        tensors |= {f"best.{name}": tensor for name, tensor in best.weights.items()}
-        described["early_stop"] = [best.score, best.step, best.evaluations_ago]
-    writer.start(learner.model.state_dict(), tensors, described)
-
-
-def _record(journal: Journal | None, step: int, metrics: Mapping[str, float]) -> None:
-    if journal is not None:
-        journal.append(step, metrics)
-
-
-def _compare(best: Best, step: int, learner: Learner, journal: Journal | None) -> None:
-    """Score the dev set and keep the weights if they are the best so far."""
-    task, group = learner.task, learner.group
-    outputs = predict(learner.model, task.dev.inputs, task.padding, learner.settings["precision"], group)
-    learner.model.train()
-    scores = group.broadcast(task.dev.evaluate(outputs).scores if group.is_rank_zero else None)
-    _record(journal, step, {f"dev/{name}": value for name, value in scores.items()})
-    best.evaluations_ago += 1
-    if scores[task.primary] > best.score:
-        best.score, best.step, best.evaluations_ago = scores[task.primary], step, 0
-        best.weights = copy.deepcopy(learner.model.state_dict())
+    steps_per_epoch = math.ceil(len(task.train) / settings["batch_size"])
+    steps = max(1, round(settings["epochs"] * steps_per_epoch))
+    if problem := too_long_warmup(settings["warmup"], steps=steps):
+        raise BertlineError(problem)
+    return steps_per_epoch, steps
 
 
 @torch.inference_mode()

@@ -6,24 +6,26 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.types import NonNegativeFloat, PositiveInt
 from cyclopts.validators import Number
 
-from bertline.training.options import MAX_SHARING
+from bertline.training.options import MAX_SHARING, MICRO_BATCH_TOKENS, CommonOptions
 
 
 @dataclass(frozen=True)
-class Options:
-    """Types, defaults and help of the options."""
+class Options(CommonOptions):
+    """Types, defaults and help of the options of fine-tuning."""
 
-    threads: int | None = None
+    threads: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     """Threads of this node, divided among its processes (default: all)."""
-    micro_batch_tokens: int = 32768
+    micro_batch_tokens: PositiveInt = MICRO_BATCH_TOKENS["cuda"]
     """Tokens, with padding, that a process computes at once, at least one input; larger batches are accumulated."""
-    activation_checkpointing: bool = False
-    """Compute layers again in the backward pass: less memory for a third more work."""
-    load_balancing: str = "equal"
-    """Division of a batch: equal; measured, for unlike devices; 3,1,1: rank weights."""
-    checkpoint_every_minutes: float = 10.0
-    """Minutes between two checkpoints."""
-    fine_tunings_per_gpu: Annotated[int, Parameter(validator=Number(gte=1, lte=MAX_SHARING))] = 1
-    """Number of fine-tunings of one process that may use a GPU at once, at most 16."""
+    checkpoint_every_minutes: NonNegativeFloat = 10.0
+    """Minutes between checkpoints."""
+    fine_tunings_per_gpu: Annotated[
+        int,
+        Parameter(
+            validator=Number(gte=1, lte=MAX_SHARING),
+            help=f"Number of fine-tunings of one process that may use a GPU at once, at most {MAX_SHARING}.",
+        ),
+    ] = 1

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
+
+from cyclopts.validators import Number
 
 from bertline.console import BertlineError
+from bertline.files import SCHEMA
 from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
 from bertline.finetuning.tables import SUFFIXES as TABLE_SUFFIXES
+from bertline.settings.configuration import definition, load_schema
+from bertline.tasks.registry import RANKING, name_of_task
 from bertline.tasks.task import Head
 
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 QUESTION_COLUMNS = ("id", "question", "context")
 INPUTS: dict[Head, tuple[str, ...]] = {
     "sequence": TABLE_SUFFIXES,
@@ -22,6 +30,42 @@ OUTPUTS: dict[Head, tuple[str, ...]] = {
     "answer": (".jsonl", ".tsv", ".json"),
 }
 FEATURE_INPUTS = (".txt", *TABLE_SUFFIXES)
+
+
+def range_of(kind: str, setting: str) -> Number:
+    """Return a validator with the range of a setting that config/config.schema.yaml defines under `kind`."""
+    allowed = definition(load_schema(SCHEMA), kind)["properties"][setting]
+    return Number(gte=allowed["minimum"], lte=allowed["maximum"])
+
+
+@dataclass(frozen=True)
+class GivenTexts:
+    """The texts of a command line: one text or two, or a question and its context; None for those not given."""
+
+    text: str | None
+    text_pair: str | None
+    question: str | None
+    context: str | None
+
+
+def check_given(texts: GivenTexts, inputs: Sequence[Path] | None, output: Path | None, columns: Sequence[str]) -> None:
+    """Raise BertlineError unless a command line names either texts, or files of `inputs` and an `output`."""
+    asks = texts.question is not None or texts.context is not None
+    if (
+        sum([texts.text is not None, asks, inputs is not None]) != 1
+        or (texts.question is None) != (texts.context is None)
+        or (inputs is None) != (output is None)
+    ):
+        raise BertlineError("give --text, or --question and --context, or --inputs and --output")
+    if texts.text_pair is not None and texts.text is None:
+        raise BertlineError("--text-pair is the second text of --text; leave it out")
+    if columns and inputs is None:
+        raise BertlineError("--columns are those of --inputs; leave them out")
+    for name, value in asdict(texts).items():
+        try:
+            (value or "").encode()
+        except UnicodeEncodeError:
+            raise BertlineError(f"--{name.replace('_', '-')} is not UTF-8; convert it") from None
 
 
 def check_inputs(head: Head, inputs: Sequence[Path]) -> None:
@@ -57,6 +101,17 @@ def check_answer_options(head: Head, count: int | None, null_threshold: float | 
     for name, given in (("n_best", count), ("null_threshold", null_threshold)):
         if given is not None and head != "answer":
             raise BertlineError(f"{name}: given {given}, but the model answers no questions; leave it out")
+
+
+def check_ranks(head: Head, task: str) -> None:
+    """Raise BertlineError, beginning with the option, for a model that does not rank passages.
+
+    task: that it was trained for; empty if it does not say so, as models of other programs.
+    """
+    if head == "sequence" and (not task or task.startswith(RANKING)):
+        return
+    trained = f"it was trained for {name_of_task(task)} and" if task else "it"
+    raise BertlineError(f"model: {trained} does not rank passages; name a model of a ranking")
 
 
 def check_columns(head: Head, columns: Sequence[str], texts: Sequence[str]) -> None:

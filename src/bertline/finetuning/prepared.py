@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import read_tokenizer
+from bertline.encoding.tokenizer import read_tokenizer, special_token_ids
 from bertline.finetuning.sequences import Inputs
 from bertline.tasks.registry import TASKS, description_of
 from bertline.tasks.task import Head
@@ -52,7 +52,7 @@ class PreparedTask:
     several inputs, their outputs together are its logits, and the class is the number of the right one.
     predicted: the dev set first, then every other set.
     baselines: the primary score, in percent, of baselines without a network. examples: counts, by name.
-    padding, vocabulary: the id of [PAD] and the number of entries of the tokenizer.
+    padding, vocabulary: the id of [PAD] and the number of entries of the tokenizer, which `prepare_task` sets.
     """
 
     head: Head
@@ -63,9 +63,9 @@ class PreparedTask:
     predicted: tuple[PredictedSet, ...]
     baselines: dict[str, float]
     examples: dict[str, int]
-    padding: int
-    vocabulary: int
     labels: tuple[str, ...] = ()
+    padding: int = -1
+    vocabulary: int = -1
 
     @property
     def dev(self) -> PredictedSet:
@@ -93,4 +93,6 @@ def prepare_task(
         raise BertlineError(f"unknown task '{task}', allowed are {', '.join(TASKS)}")
     module, function = description_of(task, table).prepare.split(":")
     described = TASKS[task] if table is None else table
-    return getattr(importlib.import_module(module), function)(described, data, settings, read_tokenizer(tokenizer_path))
+    tokenizer = read_tokenizer(tokenizer_path)
+    prepared: PreparedTask = getattr(importlib.import_module(module), function)(described, data, settings, tokenizer)
+    return replace(prepared, padding=special_token_ids(tokenizer)["[PAD]"], vocabulary=tokenizer.get_vocab_size())

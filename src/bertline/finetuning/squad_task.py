@@ -12,13 +12,14 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import special_token_ids
+from bertline.encoding.tokenizer import separators_in_pair
 from bertline.files import write_json
 from bertline.finetuning.digest import digest_of_examples
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.squad_answers import answer_questions, copy_position, most_frequent_answer, n_best
 from bertline.finetuning.squad_windows import SquadFile, Windows, make_windows, read_squad
+from bertline.tasks.lengths import check_overlap
 from bertline.tasks.squad import SquadTask
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,11 @@ logger = logging.getLogger(__name__)
 def prepare_squad(
     task: SquadTask, data: Mapping[str, str], settings: Mapping[str, Any], tokenizer: Tokenizer
 ) -> PreparedTask:
-    """Prepare SQuAD v1.1 or v2.0. Raises BertlineError for a bad file, or one without an answer to train on."""
+    """Prepare SQuAD v1.1 or v2.0.
+
+    Raises BertlineError for a bad file, one without an answer to train on, or windows that would not overlap.
+    """
+    check_overlap(settings, 2 + separators_in_pair(tokenizer))
     files = {split: read_squad(data[split], version_2=task.version == "v2") for split in ("train", "dev")}
     for split, file in files.items():
         if file.misplaced:
@@ -74,8 +79,6 @@ def prepare_squad(
             "train_misplaced": len(files["train"].misplaced),
             "dev_misplaced": len(dev_file.misplaced),
         },
-        padding=special_token_ids(tokenizer)["[PAD]"],
-        vocabulary=tokenizer.get_vocab_size(),
     )
 
 

@@ -14,6 +14,7 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import separators_in_pair
 from bertline.files import parse_json, read_text
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
+from bertline.tasks.lengths import room_for_context
 
 MAX_OFFSET = 2**31 - 1
 
@@ -170,11 +171,7 @@ def make_windows(
     Source: convert_examples_to_features of Google's run_squad.py. Raises BertlineError if there is no room for context.
     """
     between = separators_in_pair(tokenizer)
-    if max_query_length + 3 + between > max_sequence_length:
-        raise BertlineError(
-            f"max_query_length {max_query_length} leaves no room for a context in max_sequence_length "
-            f"{max_sequence_length}; lower the first or raise the second"
-        )
+    room_for_context(max_sequence_length, max_query_length, 2 + between)
     encoded = tokenizer.encode_batch(squad.contexts, add_special_tokens=False)
     contexts = [encoding.ids for encoding in encoded]
     spans = [np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2) for encoding in encoded]

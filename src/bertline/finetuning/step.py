@@ -20,7 +20,7 @@ from bertline.finetuning.prepared import PreparedTask
 from bertline.finetuning.sequences import Inputs
 from bertline.modeling.heads import TaskNetwork
 from bertline.training.data.batches import assign_to_ranks
-from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
+from bertline.training.data.load_balancing import measure_rank_weights, rank_weights_of
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import AUTOCAST
@@ -59,18 +59,19 @@ class Learner:
         self.rank_weights = (1.0,) * self.group.world_size
 
     def balance_load(self, rows: np.ndarray, before: Mapping[str, Any] | None) -> None:
-        """Set the part of each batch that every rank computes; `measured` computes the batch `rows` a few times.
+        """Set the part of each batch that every rank computes.
 
         Args:
-            before: what `reproducibility` returned when a checkpoint was written; the same ranks divide as then.
+            rows: a batch, to measure the ranks' speeds with.
+            before: what `reproducibility` returned when the resumed checkpoint was written; None without one.
         """
-        chosen = self.options.load_balancing
-        if before is not None and len(before["rank_weights"]) == self.group.world_size:
-            self.rank_weights = tuple(before["rank_weights"])
-        elif chosen == "measured":
-            self.rank_weights = tuple(measure_rank_weights(lambda: self._compute_one(rows), self.group))
-        elif chosen != "equal":
-            self.rank_weights = tuple(parse_rank_weights(chosen, self.group.world_size))
+        weights = rank_weights_of(
+            self.options.load_balancing,
+            self.group.world_size,
+            before,
+            lambda: measure_rank_weights(lambda: self._compute_one(rows), self.group),
+        )
+        self.rank_weights = tuple(weights)
 
     def reproducibility(self) -> dict[str, Any]:
         """Return what, besides the recipe, determines the last bits of the weights; JSON-compatible."""
@@ -110,7 +111,8 @@ class StepResult(NamedTuple):
 
     loss: float  # mean over the batch
     norm: float  # of the gradient before clipping
-    fine: bool  # False: loss or gradient was not finite, and that was no ordinary back-off of fp16's loss scale
+    updated: bool  # False: loss or gradient was not finite; the weights are unchanged
+    backed_off: bool  # not updated because fp16's loss scale was too high, which is not an error
     stop_wanted: bool
     checkpoint_wanted: bool
 
@@ -137,7 +139,7 @@ def train_step(
     if updated:
         set_learning_rate(learner.optimizer, learning_rate)
         learner.optimizer.step()
-    return StepResult(totals["loss"], norm, updated or backed_off, *(totals[name] > 0 for name in VOTES))
+    return StepResult(totals["loss"], norm, updated, backed_off, *(totals[name] > 0 for name in VOTES))
 
 
 def forward(

@@ -144,8 +144,6 @@ def prepare_tagging(
             for name, file in files.items()
         }
         | count_in_train({name: map(tuple, file.words) for name, file in files.items()}),
-        padding=special_token_ids(tokenizer)["[PAD]"],
-        vocabulary=tokenizer.get_vocab_size(),
         labels=labels,
     )
 

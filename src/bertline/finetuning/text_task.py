@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import separators_in_pair, special_token_ids
+from bertline.encoding.tokenizer import separators_in_pair
 from bertline.finetuning.digest import digest_of_examples
 from bertline.finetuning.examples import Examples, check_metrics, count_in_train, labels_of, read_examples, read_labels
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
@@ -60,8 +60,6 @@ def prepare_text_task(
         examples={name: len(file.first) for name, file in files.items()}
         | {f"{name}_skipped": file.skipped for name, file in files.items() if name in LABELLED_SETS}
         | count_in_train({name: file.texts for name, file in files.items()}),
-        padding=special_token_ids(tokenizer)["[PAD]"],
-        vocabulary=tokenizer.get_vocab_size(),
         labels=task.labels,
     )
 

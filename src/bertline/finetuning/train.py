@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from bertline.training.checkpoints import clean_up
 from bertline.training.distributed.claims import claim_device, claim_whole_gpu
 from bertline.training.distributed.process_group import Group, describe, join_group
 from bertline.training.given_files import check_initial_weights, check_tokenizer
+from bertline.training.journal import Journal
 from bertline.training.lock import TrainingLock, acquire
 from bertline.training.objective import prepare_precision
 from bertline.training.recipe import complete_recipe
@@ -94,60 +95,40 @@ def _finetune(
     options: Options,
     stop_signal: StopSignal | None,
 ) -> dict[str, Any]:
-    started, started_at = time.monotonic(), datetime.now(UTC)
+    began, started = time.monotonic(), _milliseconds()
     check_replaceable(output / paths.EXPORT, FILES, [tokenizer_path, *([initial_weights] if initial_weights else [])])
     recipe = _checked(recipe, tokenizer_path, initial_weights)
     group, _claims = join(options, stop_signal)  # held until the end of this function
-    folder, settings = output / paths.CHECKPOINTS, recipe["settings"]
-    task = prepare_task(
-        recipe["task"], recipe["data"], settings | {"seed": recipe["seed"]}, tokenizer_path, recipe.get("table")
-    )
+    folder, settings, seed = output / paths.CHECKPOINTS, recipe["settings"], recipe["seed"]
+    task = prepare_task(recipe["task"], recipe["data"], settings | {"seed": seed}, tokenizer_path, recipe.get("table"))
     prepare_precision(settings["precision"], group.device)
-
-    def make(seed: int) -> TaskNetwork:
-        torch.manual_seed(seed)
-        return make_model(recipe["model"], task, settings["max_sequence_length"], initial_weights)
-
-    def fit(model: TaskNetwork, seed: int, team: Group, place: Path) -> tuple[Learner, Trained]:
-        learner = Learner(model.to(team.device), task, settings, seed, team, options)
-        return learner, train(learner, place, recipe["fingerprint"], lock=lock, stop_signal=stop_signal)
-
-    model = make(recipe["seed"])
+    make = partial(_seeded_model, recipe, task, initial_weights)
+    model = make(seed)
     tokenizer, rows = read_tokenizer(tokenizer_path), model.config.vocab_size
     check_vocabulary(tokenizer, tokenizer_path, rows, initial_weights or "the model", padding=MAX_PADDING)
     recipe["model"] = {**recipe["model"], "vocab_size": rows}
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
 
     lock = TrainingLock(folder) if group.is_rank_zero else None
-    metrics: dict[str, Any] = {}
+    fit = partial(_fit, recipe, task, options, lock, stop_signal)
     try:
         waited = acquire(lock, group, wait=True, stop_signal=stop_signal)
         if group.broadcast(waited and (output / paths.SCORES).exists()):
             logger.info("another fine-tuning has just written %s", output)
             return read_json(output / paths.SCORES)
-        threads = torch.get_num_threads()
-        frozen = frozen_recipe(recipe, device=group.device, world_size=group.world_size, threads=threads)
-        frozen["started"] = started_at.isoformat()
-        if group.is_rank_zero:
-            clean_up(folder, output)
-        frozen["jobs"] = group.broadcast(write_started(folder, frozen) if group.is_rank_zero else None)
-        best: tuple[Learner, Trained] | None
+        frozen = _write_started(output, recipe, group, started)
+        winner: tuple[Learner, Trained] | None
         if settings["synchronise"]:
-            best, of_workers = fit(model, recipe["seed"], group, output), {}
+            winner, of_workers = fit(model, seed, group, output), {}
         else:
-            best, scores = best_worker(
-                lambda seed, team, place: fit(make(seed), seed, team, place),
-                *(settings["workers"], recipe["seed"], group, folder, stop_signal),
+            winner, scores = best_worker(
+                lambda seed, alone, place: fit(make(seed), seed, alone, place),
+                *(settings["workers"], seed, group, folder, stop_signal),
             )
             of_workers = {"scores_of_workers": scores}
-        if best is not None:
-            learner, trained = best
-            evaluations = evaluate(learner)
-            if learner.group.is_rank_zero:
-                metrics = scores_of(recipe, task, trained, evaluations) | of_workers
-                metrics["seconds"] = round(time.monotonic() - started, 3)
-                frozen["finished"] = datetime.now(UTC).isoformat()
-                write_outputs(output, frozen, metrics, learner, trained, evaluations, tokenizer_path)
+        metrics: dict[str, Any] = {}
+        if winner is not None:
+            metrics = _evaluate_and_write(output, frozen, *winner, of_workers, tokenizer_path, began)
         if not settings["synchronise"]:
             meet(group, "written", stop_signal)  # one rank alone has predicted everything
         group.barrier()
@@ -157,6 +138,74 @@ def _finetune(
     if group.is_rank_zero:
         shutil.rmtree(folder, ignore_errors=True)  # another may have just taken the lock, to find the results
     return metrics
+
+
+def _seeded_model(
+    recipe: Mapping[str, Any], task: PreparedTask, initial_weights: Path | None, seed: int
+) -> TaskNetwork:
+    torch.manual_seed(seed)
+    return make_model(recipe["model"], task, recipe["settings"]["max_sequence_length"], initial_weights)
+
+
+def _fit(
+    recipe: Mapping[str, Any],
+    task: PreparedTask,
+    options: Options,
+    lock: TrainingLock | None,
+    stop_signal: StopSignal | None,
+    model: TaskNetwork,
+    seed: int,
+    group: Group,
+    place: Path,
+) -> tuple[Learner, Trained]:
+    """Train a model with a seed, with checkpoints below `place`."""
+    learner = Learner(model.to(group.device), task, recipe["settings"], seed, group, options)
+    trained = train(
+        learner,
+        place,
+        recipe["fingerprint"],
+        lock=lock,
+        stop_signal=stop_signal,
+        save_end=not recipe["settings"]["synchronise"],  # other workers are trained after this one
+    )
+    return learner, trained
+
+
+def _write_started(output: Path, recipe: dict[str, Any], group: Group, started: int) -> dict[str, Any]:
+    """Remove what a killed fine-tuning left, write its recipe beside the checkpoints, and return that recipe."""
+    folder, threads = output / paths.CHECKPOINTS, torch.get_num_threads()
+    frozen = frozen_recipe(recipe, device=group.device, world_size=group.world_size, threads=threads)
+    frozen["started"] = started
+    if group.is_rank_zero:
+        clean_up(folder, output)
+    frozen["jobs"] = group.broadcast(write_started(folder, frozen) if group.is_rank_zero else None)
+    return frozen
+
+
+def _evaluate_and_write(
+    output: Path,
+    recipe: Mapping[str, Any],
+    learner: Learner,
+    trained: Trained,
+    of_workers: dict[str, Any],
+    tokenizer_path: Path,
+    began: float,
+) -> dict[str, Any]:
+    """Score the trained model and, as rank 0, write the results; return the content of metrics.json, {} on others."""
+    evaluations = evaluate(learner)
+    if not learner.group.is_rank_zero:
+        return {}
+    metrics = scores_of(recipe, learner.task, trained, evaluations) | of_workers
+    metrics["seconds"] = round(time.monotonic() - began, 3)
+    publish_journal(trained, metrics["scores"], output / paths.JOURNAL)
+    finished = {**recipe, "finished": _milliseconds()}
+    write_outputs(output, finished, metrics, learner, evaluations, tokenizer_path)
+    return metrics
+
+
+def _milliseconds() -> int:
+    """Return the time since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def _checked(recipe: Mapping[str, Any], tokenizer_path: Path, initial_weights: Path | None) -> dict[str, Any]:
@@ -183,13 +232,9 @@ def evaluate(learner: Learner) -> list[Evaluation]:
 def scores_of(
     recipe: Mapping[str, Any], task: PreparedTask, trained: Trained, evaluations: Sequence[Evaluation]
 ) -> dict[str, Any]:
-    """Return the content of metrics.json, and complete the journal with the scores."""
-    settings, best = recipe["settings"], trained.best
+    """Return the content of metrics.json."""
+    settings, early_stopping = recipe["settings"], trained.early_stopping
     scores = {name: value for evaluation in evaluations for name, value in evaluation.scores.items()}
-    if trained.journal is not None:
-        if best is None:
-            trained.journal.append(trained.steps, {f"dev/{name}": value for name, value in scores.items()})
-        trained.journal.close()
     return {
         "task": recipe["task"],
         "seed": recipe["seed"],
@@ -201,8 +246,23 @@ def scores_of(
         "examples": task.examples,
         "digests": {one.name: one.digest for one in task.predicted if one.digest},
         **evaluations[0].details,
-        **({} if best is None else {"best_step": best.step, "last_step": trained.steps}),
+        **({} if early_stopping is None else {"best_step": early_stopping.best_step, "last_step": trained.steps}),
     }
+
+
+def publish_journal(trained: Trained, scores: Mapping[str, float], path: Path) -> None:
+    """Copy rank 0's journal to `path`, with the scores as its last point if early stopping did not write them.
+
+    They are only in the copy: killed now, the same command appends them again.
+    """
+    if trained.journal is None:
+        return
+    trained.journal.close()
+    write_text(path, trained.journal.path.read_text(encoding="utf-8"))
+    if trained.early_stopping is None:
+        published = Journal(path, last_step=trained.steps)
+        published.append(trained.steps, {f"dev/{name}": value for name, value in scores.items()})
+        published.close()
 
 
 def write_outputs(
@@ -210,11 +270,10 @@ def write_outputs(
     recipe: Mapping[str, Any],
     metrics: Mapping[str, Any],
     learner: Learner,
-    trained: Trained,
     evaluations: Sequence[Evaluation],
     tokenizer_path: Path,
 ) -> None:
-    """Write model, predictions, journal, recipe and, last, scores."""
+    """Write model, predictions, recipe and, last, scores."""
     model, task = learner.model, learner.task
     with write_folder_atomically(output / paths.EXPORT) as export:
         write_huggingface(
@@ -232,8 +291,6 @@ def write_outputs(
         write_text(export / "README.md", model_card(recipe, metrics, task.head))
     for evaluation in evaluations:
         evaluation.write_predictions(output)
-    if trained.journal is not None:
-        write_text(output / paths.JOURNAL, trained.journal.path.read_text(encoding="utf-8"))
     write_json(output / paths.RECIPE, recipe)
     write_json(output / paths.SCORES, metrics)
 

@@ -20,7 +20,7 @@ from bertline.tasks.task import Head
 from bertline.training.distributed.process_group import join_group
 from bertline.training.flops import flops_of_task
 from bertline.training.objective import prepare_precision
-from bertline.training.trial import SPECIAL_TOKENS, speed_of_steps, timed
+from bertline.training.trial import SPECIAL_TOKEN_IDS, speed_of_steps, timed
 
 
 def time_steps(recipe: Mapping[str, Any], *, seconds: float, options: Options) -> dict[str, Any]:
@@ -63,13 +63,13 @@ def random_task(head: Head, settings: Mapping[str, Any], vocab_size: int) -> Pre
     pairwise = settings.get("objective") == "pairwise"
 
     def random_tokens(*shape: int) -> np.ndarray:
-        return generator.integers(len(SPECIAL_TOKENS), vocab_size, shape, dtype=np.int32)
+        return generator.integers(len(SPECIAL_TOKEN_IDS), vocab_size, shape, dtype=np.int32)
 
     if pairwise:
         inputs: Inputs = _random_pairs(random_tokens, examples, settings["max_query_length"], length)
     else:
         tokens = random_tokens(examples, length)
-        tokens[:, 0], tokens[:, -1] = SPECIAL_TOKENS["[CLS]"], SPECIAL_TOKENS["[SEP]"]
+        tokens[:, 0], tokens[:, -1] = SPECIAL_TOKEN_IDS["[CLS]"], SPECIAL_TOKEN_IDS["[SEP]"]
         none = np.zeros(examples, dtype=np.int32)
         inputs = Sequences(tokens.reshape(-1), length * np.arange(examples + 1), none)
     shape: Any = {"sequence": examples, "tokens": examples * length, "answer": (examples, 2)}[head]
@@ -82,7 +82,7 @@ def random_task(head: Head, settings: Mapping[str, Any], vocab_size: int) -> Pre
         predicted=(PredictedSet("dev", inputs, lambda outputs: Evaluation({}, lambda folder: None)),),
         baselines={},
         examples={},
-        padding=SPECIAL_TOKENS["[PAD]"],
+        padding=SPECIAL_TOKEN_IDS["[PAD]"],
         vocabulary=vocab_size,
     )
 
@@ -102,7 +102,7 @@ def _random_pairs(random_tokens: Callable[..., np.ndarray], examples: int, max_q
         passage_rows=np.arange(2 * examples).reshape(-1, 2),
         max_query=query,
         max_passage=passage,
-        begin=SPECIAL_TOKENS["[CLS]"],
-        end=SPECIAL_TOKENS["[SEP]"],
+        begin=SPECIAL_TOKEN_IDS["[CLS]"],
+        end=SPECIAL_TOKEN_IDS["[SEP]"],
         between=1,
     )

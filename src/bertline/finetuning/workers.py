@@ -44,7 +44,8 @@ def best_worker(
     best: tuple[Learner, Trained] | None = None
     highest = -math.inf
     for worker in range(group.rank, workers, group.world_size):
-        own_seed = seed if worker == 0 else mix_integers(seed, worker) >> 1  # below 2 ** 63, PyTorch's limit for seeds
+        # 63 bits of the hash; a seed may have 64, but with another shift the workers would be others.
+        own_seed = seed if worker == 0 else mix_integers(seed, worker) >> 1
         learner, trained = fit(own_seed, alone, folder / f"worker-{worker}")
         task = learner.task
         outputs = predict(learner.model, task.dev.inputs, task.padding, learner.settings["precision"])

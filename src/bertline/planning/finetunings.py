@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import read_tokenizer, separators_in_pair
 from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests_of_one
@@ -18,6 +20,7 @@ from bertline.planning.plan import Plan
 from bertline.planning.rankings import add_ranking
 from bertline.planning.task_data import TaskData, task_data, unreadable_columns
 from bertline.settings.configuration import definition, fill_defaults, strip_defaults
+from bertline.tasks.lengths import FEWEST_SPECIAL_TOKENS, check_lengths
 from bertline.tasks.registry import RANKING, TASKS, name_of_task, settings_of_task
 from bertline.tasks.task import PLANNED_SETTINGS
 from bertline.training.recipe import check_used, missing_base_batch_size
@@ -40,7 +43,7 @@ def add_finetunings(plan: Plan, run: RunEntry, start: Start, task: str, settings
     Raises BertlineError for incompatible settings, and if the configuration names no data.
     """
     name, where = name_of_task(task), f"runs.{run['name']}.finetune.{key_of_task(task)}"
-    _check_settings(plan, f"configuration: {where}", start, task, settings)
+    _check_settings(plan, f"configuration: {where}", run, start, task, settings)
     absent: list[str] = []
     data = task_data(
         plan.config.get("evaluation", {}),
@@ -77,23 +80,11 @@ def add_finetunings(plan: Plan, run: RunEntry, start: Start, task: str, settings
         plan.kept[key] = {"fingerprint": key, "keep": settings["keep"], "finetunings": finetunings}
 
 
-def _check_settings(plan: Plan, where: str, start: Start, task: str, settings: Json) -> None:
+def _check_settings(plan: Plan, where: str, run: RunEntry, start: Start, task: str, settings: Json) -> None:
     if start.network is not None:
         check_length(start.network, settings["max_sequence_length"], f"{where}.max_sequence_length")
-    if "max_query_length" in settings and settings["max_query_length"] + 4 > settings["max_sequence_length"]:
-        raise BertlineError(
-            f"{where}.max_query_length: given {settings['max_query_length']}, which leaves no room for a context in "
-            f"max_sequence_length {settings['max_sequence_length']}; lower the first or raise the second"
-        )
-    if "doc_stride" in settings:
-        room = settings["max_sequence_length"] - settings["max_query_length"] - 3
-        if settings["doc_stride"] >= room:
-            advice = f"write one below {room}, such as {room // 2}" if room > 1 else "lower max_query_length"
-            raise BertlineError(
-                f"{where}.doc_stride: given {settings['doc_stride']}, but next to a question of max_query_length "
-                f"{settings['max_query_length']}, a window of {settings['max_sequence_length']} tokens has {room} of "
-                f"the context, and windows would not overlap; {advice}"
-            )
+    if "max_query_length" in settings:
+        check_lengths(task, settings, _special_tokens(_tokenizer_of(plan, run, start)), f"{where}.")
     allowed = definition(plan.schema, settings_of_task(task))
     filled_in = fill_defaults(settings, allowed, plan.schema)
     chosen = _chosen(plan, task, settings)
@@ -101,6 +92,28 @@ def _check_settings(plan: Plan, where: str, start: Start, task: str, settings: J
     if problem := missing_base_batch_size(filled_in):
         raise BertlineError(f"{where}.{problem}")
     _check_grid(where, chosen, settings["grid"], settings["random_weights"])
+
+
+def _tokenizer_of(plan: Plan, run: RunEntry, start: Start) -> str | None:
+    """Return the file, or folder, of the tokenizer that a run is given; None for one that is trained."""
+    if start.tokenizer is not None or run["dataset"] is None:
+        return start.tokenizer
+    dataset = plan.config.get("datasets", {}).get(plan.datasets[run["dataset"]]["name"], {})
+    return dataset.get("tokenizer", {}).get("file")
+
+
+def _special_tokens(tokenizer: str | None) -> int:
+    """Return the number of special tokens of two texts.
+
+    It is that of BERT's template for a trained tokenizer and a vocab.txt, and, since it is the fewest, for one that
+    cannot be read yet: the job checks again.
+    """
+    if tokenizer is None or tokenizer.endswith(".txt") or not Path(tokenizer).exists():
+        return FEWEST_SPECIAL_TOKENS
+    try:
+        return 2 + separators_in_pair(read_tokenizer(tokenizer))
+    except BertlineError:  # which the job reports
+        return FEWEST_SPECIAL_TOKENS
 
 
 def _chosen(plan: Plan, task: str, settings: Json) -> Json:

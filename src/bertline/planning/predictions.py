@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.files import Json
+from bertline.files import Json, read_object
 from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
 from bertline.finetuning.prediction_options import (
     check_answer_options,
@@ -14,6 +14,7 @@ from bertline.finetuning.prediction_options import (
     check_format,
     check_inputs,
     check_inputs_of_features,
+    check_ranks,
 )
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.modeling.huggingface_config import head_of, read_configuration
@@ -204,17 +205,18 @@ def _finetuning_of(plan: Plan, model: Json) -> FinetuningRecipe | None:
 def _check_task(plan: Plan, key: str, given: Json, model: Json, files: list[Path], output: Path) -> None:
     """Raise BertlineError for inputs, an output or options that the model of a prediction does not support."""
     finetuning = _finetuning_of(plan, model)
-    head = _head_of(finetuning, model)
-    if "candidates" in given and head not in ("sequence", None):
-        raise BertlineError(f"configuration: {key}.model: it does not rank passages; name a model of a ranking")
-    if "candidates" in given or head is None:
+    head, task = _head_of(finetuning, model), _task_of(finetuning, model)
+    if head is None:
         return
-    if finetuning and finetuning["task"].startswith(RANKING):
+    if "candidates" not in given and task.startswith(RANKING):
         raise BertlineError(
             f"configuration: {key}.inputs: given, but the model ranks passages for queries; give collection, queries "
             "and candidates instead"
         )
     try:
+        if "candidates" in given:
+            check_ranks(head, task)
+            return
         check_answer_options(head, given["n_best"] if given["n_best"] > 1 else None, given["null_threshold"])
         check_format(head, output, given["n_best"])
         check_inputs(head, files)
@@ -230,6 +232,15 @@ def _head_of(finetuning: FinetuningRecipe | None, model: Json) -> Head | None:
         return description_of(finetuning["task"], finetuning.get("table")).head
     config = Path(model["directory"], paths.CONFIG)
     return head_of(read_configuration(config), config) if config.is_file() else None
+
+
+def _task_of(finetuning: FinetuningRecipe | None, model: Json) -> str:
+    """Return the task that a model was trained for; empty if it does not say so."""
+    if finetuning is not None:
+        return finetuning["task"]
+    path = Path(model["directory"], paths.FINETUNED_TASK)
+    task = read_object(path).get("task") if path.is_file() else None
+    return task if isinstance(task, str) else ""
 
 
 def _check_features(plan: Plan, key: str, features: Json, model: Json, files: list[Path]) -> None:

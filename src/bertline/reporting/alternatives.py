@@ -19,7 +19,7 @@ def of_loss_curve(phase: Phase) -> str:
 def of_loss_over(phases: Sequence[Phase], axis: str) -> str:
     """Describe where the losses of all phases begin and end."""
     if axis == "hours":
-        return f"{_losses(phases)} over {duration(sum(map(hours_of, phases)))} of training."
+        return f"{_losses(phases)} over {duration(3600 * sum(map(hours_of, phases)))} of training."
     return f"{_losses(phases)} over {_tokens(phases)} tokens."
 
 

@@ -64,10 +64,10 @@ def _time(run: Record) -> str:
     cost = cost_of(run.phases)
     if not places:
         return ABSENT
-    hours = describe.duration(places[-1].hours)
+    hours = describe.duration(3600 * places[-1].hours)
     # The cost is that of finished phases, the hours of all.
     finished = all(phase.finished for phase in run.phases)
-    of_all = describe.duration(cost.process_hours) if cost and finished else hours
+    of_all = describe.duration(3600 * cost.process_hours) if cost and finished else hours
     return hours if of_all == hours else f"{hours} ({of_all} of all ranks)"
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from bertline.files import SCHEMA, Json
+from bertline.settings.configuration import definition, load_schema
 from bertline.tasks.registry import TASKS
 
 SCORE_TITLES = {
@@ -31,9 +34,6 @@ CHOSEN_ON_DEV = (
 )
 
 _TEST = "_test"  # ends the names of scores of a test set
-_NETWORKS = {"bert": "BERT", "modern": "ModernBERT", "roberta": "RoBERTa"}
-# Names of optimizers that are not written in capital letters.
-_OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon with AdamW", "lion": "Lion", "shampoo": "Shampoo"}
 _PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16", "fp8": "8-bit floats"}
 
 
@@ -85,7 +85,7 @@ def number_in_train(metrics: Mapping[str, Any], score: str) -> int | None:
 
 def network_tag(model: Mapping[str, Any]) -> str:
     """Return the Hub's tag of a network, from its configuration."""
-    return str(_NETWORKS.get(name := model.get("architecture", "bert"), name)).lower()
+    return _network_title(model).lower()
 
 
 def is_official(group: str, score: str, metrics: Mapping[str, Any]) -> bool | None:
@@ -110,11 +110,11 @@ def counted(count: float, thing: str) -> str:
     return f"{number(count)} {thing}" + ("" if count == 1 else "s")
 
 
-def duration(hours: float) -> str:
-    """Format a time in a suitable unit."""
-    if hours >= 1:
-        return f"{hours:,.1f} h"
-    return f"{hours * 60:.1f} min" if hours * 60 >= 1 else f"{hours * 3600:.0f} s"
+def duration(seconds: float) -> str:
+    """Format a time in a suitable unit: `42 s`, `5.2 min`, `1,234.5 h`."""
+    if seconds >= 3600:
+        return f"{seconds / 3600:,.1f} h"
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 # Filters by the names that the templates use.
@@ -129,10 +129,10 @@ FILTERS = {
 
 def describe_network(model: Mapping[str, Any]) -> str:
     """Describe a network in a sentence, from its configuration."""
-    name = _NETWORKS.get(model.get("architecture", "bert"), model.get("architecture"))
     return (
-        f"{name} with {counted(model['num_hidden_layers'], 'layer')}, {number(model['hidden_size'])} wide, "
-        f"{counted(model['num_attention_heads'], 'head')}, vocabulary of {number(model['vocab_size'])}."
+        f"{_network_title(model)} with {counted(model['num_hidden_layers'], 'layer')}, "
+        f"{number(model['hidden_size'])} wide, {counted(model['num_attention_heads'], 'head')}, "
+        f"vocabulary of {number(model['vocab_size'])}."
     )
 
 
@@ -145,7 +145,7 @@ def describe_phase(recipe: Mapping[str, Any], phases: Mapping[str, str]) -> str:
         f"{counted(settings['steps'], 'step')} of {counted(settings['global_batch_size'], 'sequence')} "
         f"of at most {number(settings['sequence_length'])} tokens"
         f"{_batch_size_warmup(settings.get('batch_size_warmup'))}.",
-        f"{_OPTIMIZERS.get(settings['optimizer'], settings['optimizer'].upper())}"
+        f"{_title('phase', 'optimizer', settings['optimizer'])}"
         f"{'' if settings.get('kfac') is None else ' on gradients preconditioned by K-FAC'}, "
         f"{_learning_rate(settings)}, {_schedule(settings)}, "
         f"weight decay {number(settings['weight_decay'])}.",
@@ -220,14 +220,26 @@ def _learning_rate(settings: Mapping[str, Any]) -> str:
 
 
 def _schedule(settings: Mapping[str, Any]) -> str:
-    shape = {
-        "polynomial": f"polynomial decay of power {number(settings.get('power', 1))}",
-        "linear": "linear decay",
-        "cosine": "cosine decay",
-        "constant": "then constant",
-        "wsd": f"then constant, linear decay over the last {_span(settings.get('decay', 0))}",
-    }[settings["schedule"]]
-    return f"warm-up over {_span(settings['warmup'])}, {shape}"
+    name = settings["schedule"]
+    details = {
+        "polynomial": f" of power {number(settings.get('power', 1))}",
+        "wsd": f" over the last {_span(settings.get('decay', 0))}",
+    }
+    return f"warm-up over {_span(settings['warmup'])}, {_title('phase', 'schedule', name)}{details.get(name, '')}"
+
+
+def _network_title(model: Mapping[str, Any]) -> str:
+    return _title("network", "architecture", model.get("architecture", "bert"))
+
+
+def _title(entry: str, key: str, choice: str) -> str:
+    """Return the title of a setting's choice in the configuration's schema; of an unknown one, its name."""
+    return str(definition(_schema(), entry)["properties"][key]["titles"].get(choice, choice))
+
+
+@cache
+def _schema() -> Json:
+    return load_schema(SCHEMA)
 
 
 def _precision(settings: Mapping[str, Any]) -> str:

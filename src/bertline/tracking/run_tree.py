@@ -12,7 +12,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -392,8 +391,8 @@ def _report_artifacts(record: Record, report: Path) -> list[Artifact]:
 
 
 def _moment(training: Training, key: str, point: int) -> int | None:
-    """Return a time of the recipe (ISO 8601, or Unix milliseconds), else that of a point of the journal."""
+    """Return a time of the recipe, else that of a point of the journal, in milliseconds since 1970."""
     moment = training.recipe.get(key)
-    if moment is None:
-        return training.journal[point].timestamp if training.journal else None
-    return int(datetime.fromisoformat(moment).timestamp() * 1000) if isinstance(moment, str) else int(moment)
+    if isinstance(moment, int):
+        return moment
+    return training.journal[point].timestamp if training.journal else None

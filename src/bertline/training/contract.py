@@ -19,6 +19,9 @@ TOKEN = "BERTLINE_JOB_TOKEN"  # noqa: S105 - a random secret that the ranks shar
 STEP_IS_SAVED = "asked to stop: step {step} is saved; run the same command to resume"
 SAVED_STEP = re.compile(r"asked to stop: (step \d+ is saved)")
 
+# What starts the last line of a training that waits, because others use the GPUs.
+WAITS_FOR_GPU = "other trainings are on"
+
 
 def is_rank_zero() -> bool:
     """Return whether this process is rank 0, by torchrun's variable, or runs alone."""

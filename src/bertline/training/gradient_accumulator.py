@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from bertline.modeling.weight_copies import WeightCopies
 from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 from bertline.training.data.batches import GlobalBatch
 from bertline.training.data.collation import MicroBatch, idle_micro_batch
-from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
+from bertline.training.data.load_balancing import measure_rank_weights, rank_weights_of
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.order import data_seed_of
 from bertline.training.data.prefetching import WorkItem, prefetch, work_items
@@ -26,8 +25,6 @@ from bertline.training.distributed.fsdp import passes_in_lockstep, reduces_in_ba
 from bertline.training.distributed.gradients import Gradients
 from bertline.training.distributed.process_group import Group
 from bertline.training.objective import AUTOCAST, LossStatistics, compute_loss, make_loss_fn
-
-logger = logging.getLogger(__name__)
 
 
 class GradientAccumulator:
@@ -76,20 +73,15 @@ class GradientAccumulator:
         self._items: Generator[WorkItem, None, None] | None = None
         self._first: WorkItem | None = None
 
-    def balance_load(self, load_balancing: str) -> None:
-        """Set the part of a global batch that each rank computes.
+    def balance_load(self, load_balancing: str, before: Mapping[str, Any] | None = None) -> None:
+        """Set the part of a global batch that each rank computes; for the arguments, see `rank_weights_of`."""
+        self.rank_weights = rank_weights_of(load_balancing, self._group.world_size, before, self._measure_rank_weights)
 
-        Args:
-            load_balancing: `equal`, `measured`, `measured-again` (the same here), or rank weights as in "3,1".
-        """
-        if load_balancing in ("measured", "measured-again"):
-            self.seek(self._batch_size_warmup.steps)  # a smaller global batch may leave ranks without a micro-batch
-            # One micro-batch again and again: others may have other shapes, and the first of a shape is compiled.
-            item = self._next()
-            self.rank_weights = measure_rank_weights(lambda: self._compute(item), self._group)
-            logger.info("measured rank weights: %s", ", ".join(f"{weight:g}" for weight in self.rank_weights))
-        elif load_balancing != "equal":
-            self.rank_weights = parse_rank_weights(load_balancing, self._group.world_size)
+    def _measure_rank_weights(self) -> list[float]:
+        self.seek(self._batch_size_warmup.steps)  # a smaller global batch may leave ranks without a micro-batch
+        # One micro-batch again and again: others may have other shapes, and the first of a shape is compiled.
+        item = self._next()
+        return measure_rank_weights(lambda: self._compute(item), self._group)
 
     def seek(self, step: int) -> None:
         """Move to global batch number `step`, counted from 0."""

@@ -1,4 +1,4 @@
-"""Trainer options, which change how a phase is computed but not its result."""
+"""Options of a training, which change how it is computed but not its result."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
-from cyclopts.types import NonNegativeInt, PositiveInt
-from cyclopts.validators import Number
+from cyclopts.types import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 # By the type of the device. Few tokens fit a CPU's caches.
 MICRO_BATCH_TOKENS = {"cuda": 32768, "cpu": 2048}
@@ -16,12 +15,12 @@ MAX_SHARING = 16  # trainings on a GPU at once; it has as many locks
 
 
 def _tokens_or_auto(_: Any, given: Sequence[Token]) -> int | Literal["auto"] | None:
-    """Parse a number of tokens, or auto; an empty text is the default."""
+    """Parse a number of tokens, which is positive, or auto; an empty text is the default."""
     text = given[0].value
     if text == "auto":
         return "auto"
-    if text and not text.isdecimal():
-        raise ValueError(f"given '{text}', allowed are a number of tokens and auto")
+    if text and not (text.isdecimal() and int(text)):
+        raise ValueError(f"given '{text}', allowed are a number of tokens from 1 on, and auto")
     return int(text) if text else None
 
 
@@ -42,13 +41,25 @@ def _first_and_last(_: Any, given: Sequence[Token]) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Options:
-    """Types, defaults and help of the trainer's options."""
+class CommonOptions:
+    """Types, defaults and help of the options that pretraining and fine-tuning share."""
+
+    keep_threads: bool = True
+    """Resume with as many threads as before, for the same bits; --no-keep-threads: with the number of --threads."""
+    load_balancing: str = "equal"
+    """Division of a batch: equal; measured, for unlike devices; measured-again, after a resume; 3,1,1: rank weights."""
+    activation_checkpointing: bool = False
+    """Compute layers again in the backward pass: less memory for a third more work."""
+    checkpoint_every_minutes: NonNegativeFloat = 15.0
+    """Minutes between checkpoints."""
+
+
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """Types, defaults and help of the options of pretraining."""
 
     threads: PositiveInt = 1
     """Threads of this node, divided among its processes."""
-    keep_threads: bool = True
-    """Resume with as many threads as before, for the same bits; --no-keep-threads: with the number of --threads."""
     micro_batch_tokens: Annotated[int | Literal["auto"] | None, Parameter(converter=_tokens_or_auto)] = None
     """Tokens that a process computes at once, at least one full row (default: 32768 on a GPU, 2048 on a CPU).
 
@@ -66,20 +77,14 @@ class Options:
     """Let each process keep a part of weights, gradients and moments (FSDP2). Experimental: never run on GPUs yet."""
     kfac_share: float = 1.0
     """Share of the processes that precondition a layer's gradient with K-FAC; below 1 less memory, more traffic."""
-    activation_checkpointing: bool = False
-    """Compute layers again in the backward pass: less memory for a third more work."""
     deterministic: bool = False
     """Use only kernels that give the same bits in every run: slower on a GPU, without effect on a CPU."""
-    load_balancing: str = "equal"
-    """Division of a batch: equal; measured, for unlike GPUs; measured-again, after a resume; 3,1,1: rank weights."""
     log_every: PositiveInt = 10
     """Steps between points of the journal."""
     evaluate_every: NonNegativeInt = 200
     """Steps between evaluations; 0: only the first and the last step."""
     checkpoint_every: NonNegativeInt = 0
     """Steps between checkpoints; 0: only by time."""
-    checkpoint_every_minutes: Annotated[float, Parameter(validator=Number(gte=0))] = 15.0
-    """Minutes between checkpoints."""
     keep_checkpoints: PositiveInt = 2
     """Number of the newest checkpoints to keep."""
     keep_every: NonNegativeInt = 0

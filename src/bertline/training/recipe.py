@@ -101,6 +101,24 @@ def check_together(settings: Mapping[str, Any], model: Mapping[str, Any], where:
         raise BertlineError(f"{where}.{problem}")
 
 
+def too_long_warmup(warmup: float, *, steps: int, schedule_steps: int | None = None) -> str | None:
+    """Return what is wrong if a warm-up is longer than the training.
+
+    Args:
+        warmup: a share of the schedule's steps, or a number of steps.
+        steps: of the training.
+        schedule_steps: None for those of the training.
+    """
+    rise = share_or_steps(warmup, schedule_steps or steps)
+    if rise <= steps:
+        return None
+    of_schedule = f" of schedule_steps, {rise:g} steps" if warmup < 1 else ""
+    return (
+        f"warmup: given {warmup}{of_schedule}, allowed are at most {steps}; otherwise the learning rate is never "
+        "reached"
+    )
+
+
 def missing_base_batch_size(settings: Mapping[str, Any]) -> str | None:
     """Return what is wrong if the learning rate is to be scaled and `base_batch_size` is missing."""
     scaling = settings["learning_rate_scaling"]
@@ -120,11 +138,8 @@ def _contradictions(settings: Mapping[str, Any], model: Mapping[str, Any]) -> It
         yield f"end_learning_rate: given {end}, allowed is at most learning_rate, {peak}"
     horizon = schedule_steps(settings)
     rise, decay = (share_or_steps(settings[key], horizon) for key in ("warmup", "decay"))
-    if rise > total:
-        yield (
-            f"warmup: given {settings['warmup']}, allowed is a share of the steps, or at most steps, {total}; "
-            "otherwise the learning rate is never reached"
-        )
+    if problem := too_long_warmup(settings["warmup"], steps=total, schedule_steps=horizon):
+        yield problem
     if settings["schedule"] == "wsd" and rise + decay > horizon:
         whole = f"the phase ({total} steps)" if horizon == total else f"schedule_steps ({horizon})"
         yield (

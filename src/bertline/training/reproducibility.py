@@ -14,7 +14,7 @@ import torch
 
 from bertline.training.distributed.process_group import Group
 from bertline.training.optimizers.registry import OPTIMIZERS
-from bertline.training.options import Options
+from bertline.training.options import CommonOptions, Options
 from bertline.training.started import hardware_of
 from bertline.training.step import Learner
 
@@ -57,18 +57,30 @@ def device_of(group: Group) -> dict[str, Any]:
     }
 
 
-def report_lost_reproducibility(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Log what differs from the trainer of a checkpoint.
+def keep_threads(before: Mapping[str, Any], group: Group, options: CommonOptions) -> None:
+    """Compute with as many threads as the trainer of the resumed checkpoint: the last bits depend on it.
 
-    Of what is missing from its state, because an older version wrote it, switches count as off, and nothing else is
-    compared.
+    Not if the number of processes is another, which alters the bits anyway, or without the options' `keep_threads`.
     """
+    given, threads = torch.get_num_threads(), before["threads"]
+    if not options.keep_threads or before["world_size"] != group.world_size or given == threads:
+        return
+    logger.warning(
+        "threads of a process: %d, as before, for the same bits; --no-keep-threads takes the %d given now",
+        threads, given,
+    )  # fmt: skip
+    torch.set_num_threads(threads)
+
+
+def report_lost_reproducibility(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Log what differs from the trainer of a checkpoint."""
     for name, value in now.items():
-        absent = "not recorded" if name == "micro_batches" else False if isinstance(value, bool) else value
-        was = before.get(name, absent)
-        if was != value:
+        if before[name] != value:
             logger.warning(
-                "%s was %s and is %s: same samples in the same batches, but no longer the same bits", name, was, value
+                "%s was %s and is %s: same samples in the same batches, but no longer the same bits",
+                name,
+                before[name],
+                value,
             )
 
 

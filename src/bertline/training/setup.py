@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from bertline.console import BertlineError
-from bertline.training.checkpoints import load_checkpoint
 from bertline.training.data.opening import TrainingData
 from bertline.training.data.shapes import Batching
-from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, load_weights
+from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp
 from bertline.training.distributed.optimizer_sharding import OptimizerSharding
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
@@ -27,8 +26,10 @@ from bertline.training.initial import (
 from bertline.training.micro_batch import choose_batching
 from bertline.training.objective import prepare_network, prepare_precision
 from bertline.training.optimizers.kfac import Kfac, check_kfac
-from bertline.training.optimizers.registry import OPTIMIZERS, load_optimizer_tensors, make_optimizer
+from bertline.training.optimizers.registry import OPTIMIZERS, make_optimizer
 from bertline.training.options import Options
+from bertline.training.reproducibility import keep_threads
+from bertline.training.restoring import restore_tensors
 from bertline.training.scaling import LossScale
 from bertline.training.step import Learner
 
@@ -85,8 +86,8 @@ def make_learner(
     data = replace(data, has_pairs=data.has_pairs and model.scores_pairs)
     if before is None:
         load_initial_weights(model, recipe, initial_weights, data)
-    elif options.keep_threads and before["world_size"] == group.world_size:
-        keep_threads(before)
+    else:
+        keep_threads(before, group, options)
     if options.fsdp:
         apply_fsdp(model, group)
     model.to(group.device).train()
@@ -112,46 +113,19 @@ def make_learner(
         load_carried_over_moments(optimizer, kfac, scale, model, recipe, initial_weights)
     else:
         restore_learner(learner, *resumed)
-    _balance_load(accumulator, group, options, before)
+    accumulator.balance_load(options.load_balancing, before)
     return learner
-
-
-def keep_threads(before: Mapping[str, Any]) -> None:
-    """Compute with as many threads as the trainer of the resumed checkpoint: the last bits depend on it."""
-    given, threads = torch.get_num_threads(), before["threads"]
-    if given != threads:
-        logger.warning(
-            "threads of a process: %d, as before, for the same bits; --no-keep-threads takes the %d given now",
-            threads, given,
-        )  # fmt: skip
-        torch.set_num_threads(threads)
 
 
 def restore_learner(learner: Learner, path: Path, state: Mapping[str, Any]) -> None:
     """Load a checkpoint's weights, moments and loss scale. Raises BertlineError if they are of another model."""
-    weights, moments = load_checkpoint(path)
-    expected = learner.model.state_dict()
-    if weights.keys() != expected.keys() or any(weights[key].shape != expected[key].shape for key in weights):
-        raise BertlineError(f"the checkpoint {path} is of another model; move it away and run again")
-    load_weights(learner.model, weights)
-    try:
-        if state["step"] == 0 and not moments:
-            learner.optimizer.state.clear()  # it has none before its first step
-        else:
-            load_optimizer_tensors(learner.optimizer, learner.model, moments, kind=learner.settings["optimizer"])
-        learner.kfac.load(moments)
-    except BertlineError as error:
-        raise BertlineError(f"the checkpoint {path}: {error}; move it away and run again") from None
+    restore_tensors(
+        path,
+        learner.model,
+        learner.optimizer,
+        kind=learner.settings["optimizer"],
+        may_lack_moments=state["step"] == 0,
+        kfac=learner.kfac,
+    )
     learner.scale.restore(state["loss_scale"])
     logger.info("resuming %s at step %d", path, state["step"])
-
-
-def _balance_load(
-    accumulator: GradientAccumulator, group: Group, options: Options, before: Mapping[str, Any] | None
-) -> None:
-    """Divide batches as the resumed checkpoint's trainer did, unless the options specify otherwise."""
-    keeps = options.load_balancing in ("equal", "measured")
-    if before is not None and keeps and len(before["rank_weights"]) == group.world_size:
-        accumulator.rank_weights = before["rank_weights"]
-    else:
-        accumulator.balance_load(options.load_balancing)

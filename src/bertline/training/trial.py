@@ -16,7 +16,7 @@ from bertline.console import BertlineError
 from bertline.encoding.dataset import SampleReader
 from bertline.encoding.layout import SampleFile
 from bertline.encoding.masking import Vocabulary
-from bertline.encoding.tokenizer import id_type
+from bertline.encoding.tokenizer import SPECIAL_TOKENS, id_type
 from bertline.files import Json, write_json
 from bertline.results import paths
 from bertline.training import memory
@@ -30,7 +30,7 @@ from bertline.training.step import train_step
 
 SAMPLES = 4096
 WARM_UP_STEPS = 2  # after the first, which compiles
-SPECIAL_TOKENS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+SPECIAL_TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS)}
 
 
 def time_steps(recipe: dict[str, Any], *, seconds: float, options: Options) -> Json:
@@ -139,8 +139,8 @@ def speed_of_steps(step_seconds: float, group: Group, *, sequences: int, tokens:
 
 def random_data(vocab_size: int, sequence_length: int, group: Group) -> TrainingData:
     """Return a dataset in memory: full samples of random tokens, without pairs."""
-    tokens = np.random.default_rng(1).integers(len(SPECIAL_TOKENS), vocab_size, (SAMPLES, sequence_length))
-    tokens[:, 0], tokens[:, -1] = SPECIAL_TOKENS["[CLS]"], SPECIAL_TOKENS["[SEP]"]
+    tokens = np.random.default_rng(1).integers(len(SPECIAL_TOKEN_IDS), vocab_size, (SAMPLES, sequence_length))
+    tokens[:, 0], tokens[:, -1] = SPECIAL_TOKEN_IDS["[CLS]"], SPECIAL_TOKEN_IDS["[SEP]"]
     none = np.zeros(SAMPLES, dtype=np.uint16)
     file = SampleFile(
         path=Path("random tokens"),
@@ -154,14 +154,14 @@ def random_data(vocab_size: int, sequence_length: int, group: Group) -> Training
         digests={},
         memory=mmap.mmap(-1, mmap.PAGESIZE),
     )
-    card = {"tokenizer": {"vocab_size": vocab_size, "special_tokens": SPECIAL_TOKENS}}
+    card = {"tokenizer": {"vocab_size": vocab_size, "special_tokens": SPECIAL_TOKEN_IDS}}
     reader = SampleReader([file], sequence_length, card)
-    is_special = (torch.arange(vocab_size) < len(SPECIAL_TOKENS)).to(group.device)
+    is_special = (torch.arange(vocab_size) < len(SPECIAL_TOKEN_IDS)).to(group.device)
     vocabulary = Vocabulary(
-        SPECIAL_TOKENS["[MASK]"],
+        SPECIAL_TOKEN_IDS["[MASK]"],
         is_special,
         torch.zeros_like(is_special),
-        torch.arange(len(SPECIAL_TOKENS), vocab_size).to(group.device),
+        torch.arange(len(SPECIAL_TOKEN_IDS), vocab_size).to(group.device),
     )
     return TrainingData(
         train=reader,

@@ -34,7 +34,7 @@ def bm25_scores(pairs: Pairs, document_frequency: np.ndarray) -> np.ndarray:
         present = np.sort(_keys(texts, pairs.passage_rows[part, 0], vocabulary))
         frequency = np.searchsorted(present, wanted, side="right") - np.searchsorted(present, wanted)
         candidate, token = np.divmod(wanted, vocabulary)
-        lengths = _counts(texts, pairs.passage_rows[part, 0])
+        lengths = texts.lengths_of(pairs.passage_rows[part, 0])
         saturation = K1 * (1 - B + B * lengths[candidate] / average)
         values = repeats * weights[token] * frequency / (frequency + saturation)
         scores[part] = np.bincount(candidate, values, minlength=size)
@@ -43,10 +43,6 @@ def bm25_scores(pairs: Pairs, document_frequency: np.ndarray) -> np.ndarray:
 
 def _keys(texts: Texts, rows: np.ndarray, vocabulary: int) -> np.ndarray:
     """Return place * vocabulary + token for each token of the texts `rows`, int64."""
-    counts = _counts(texts, rows)
-    tokens = gather(texts.tokens, texts.offsets[rows], counts).astype(np.int64)
-    return np.repeat(np.arange(len(rows)), counts) * vocabulary + tokens
-
-
-def _counts(texts: Texts, rows: np.ndarray) -> np.ndarray:
-    return texts.offsets[rows.astype(np.int64) + 1] - texts.offsets[rows]
+    lengths = texts.lengths_of(rows)
+    tokens = gather(texts.tokens, texts.offsets[rows], lengths).astype(np.int64)
+    return np.repeat(np.arange(len(rows)), lengths) * vocabulary + tokens

@@ -1,4 +1,4 @@
-"""Lines of tab-separated files, also compressed ones, with a limit on their length."""
+"""Lines of files with ids or texts, also compressed ones, with a limit on their length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ MAX_LINE_BYTES = 2**24
 
 
 def read_fields(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the place of each line, for messages, and its fields: separated by tabs, or without any by white space.
+    """Yield the place of each line of a file of ids, for messages, and its fields.
+
+    They are separated by tabs, or in a line without a tab by white space. Raises BertlineError as `read_lines` does.
+    """
+    for where, line in read_lines(path):
+        yield where, line.split("\t") if "\t" in line else line.split()
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the place of each line, for messages, and the line.
 
     Raises BertlineError for a file that is absent or damaged, an empty line, or one that is not UTF-8 or very long.
     """
@@ -32,6 +41,6 @@ def read_fields(path: Path) -> Iterator[tuple[str, list[str]]]:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 if not text.strip():
                     raise BertlineError(f"{where}: empty; remove the line")
-                yield where, text.split("\t") if "\t" in text else text.split()
+                yield where, text
     except UnicodeDecodeError as error:
         raise BertlineError(f"{path}: line {number}: not UTF-8 ({error.reason}); convert the file") from None

@@ -40,9 +40,9 @@ class Pairs:
         queries = passages = 0
         for start in range(0, len(self), CHUNK):
             part = slice(start, start + CHUNK)
-            longer = _lengths(self.queries, self.query_rows[part]) > self.max_query
+            longer = self.queries.lengths_of(self.query_rows[part]) > self.max_query
             queries += self.passage_rows.shape[1] * int(longer.sum())
-            passages += int((_lengths(self.passages, self.passage_rows[part]) > self.max_passage).sum())
+            passages += int((self.passages.lengths_of(self.passage_rows[part]) > self.max_passage).sum())
         return queries, passages
 
     @cached_property
@@ -51,8 +51,8 @@ class Pairs:
         lengths = np.empty(len(self), dtype=np.int32)
         for start in range(0, len(self), CHUNK):
             part = slice(start, start + CHUNK)
-            _, passages = _counts(self.passages, self.passage_rows[part], self.max_passage)
-            _, queries = _counts(self.queries, self.query_rows[part], self.max_query)
+            passages = np.minimum(self.passages.lengths_of(self.passage_rows[part]), self.max_passage)
+            queries = np.minimum(self.queries.lengths_of(self.query_rows[part]), self.max_query)
             lengths[part] = self.passage_rows.shape[1] * (2 + self.between + queries + passages.max(axis=1))
         return lengths
 
@@ -64,8 +64,8 @@ class Pairs:
     def take(self, rows: np.ndarray) -> Sequences:
         """Return the inputs of the examples `rows`: those of the first, then those of the second."""
         group = self.passage_rows.shape[1]
-        query_begins, query_counts = _counts(self.queries, np.repeat(self.query_rows[rows], group), self.max_query)
-        begins, counts = _counts(self.passages, self.passage_rows[rows].ravel(), self.max_passage)
+        query_begins, query_counts = _truncated(self.queries, np.repeat(self.query_rows[rows], group), self.max_query)
+        begins, counts = _truncated(self.passages, self.passage_rows[rows].ravel(), self.max_passage)
         offsets = np.append(0, np.cumsum(query_counts + counts + 2 + self.between))
         tokens = np.full(offsets[-1], self.end, dtype=np.int32)
         tokens[offsets[:-1]] = self.begin
@@ -75,13 +75,9 @@ class Pairs:
         return Sequences(tokens, offsets, second.astype(np.int32))
 
 
-def _counts(texts: Texts, rows: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the texts begin, and their numbers of tokens, at most `limit`."""
-    return texts.offsets[rows], np.minimum(_lengths(texts, rows), limit)
-
-
-def _lengths(texts: Texts, rows: np.ndarray) -> np.ndarray:
-    return texts.offsets[rows.astype(np.int64) + 1] - texts.offsets[rows]
+def _truncated(texts: Texts, rows: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the index of the first token of each text, and the number of its tokens up to `limit`."""
+    return texts.offsets[rows], np.minimum(texts.lengths_of(rows), limit)
 
 
 def _put(tokens: np.ndarray, places: np.ndarray, texts: Texts, begins: np.ndarray, counts: np.ndarray) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.finetuning.prediction import FinetunedModel
 from bertline.finetuning.prediction_files import check_output
+from bertline.finetuning.prediction_options import check_ranks
 from bertline.finetuning.ranking.collection import open_collection, write_collection
 from bertline.finetuning.ranking.evaluation import write_rankings
 from bertline.finetuning.ranking.lists import read_candidates
@@ -19,7 +20,7 @@ def rank_files(model: FinetunedModel, collection: Path, queries: Path, candidate
     """Write the ranking of candidates.
 
     Args:
-        model: a fine-tuned model with one output, or two classes of which the second is relevant.
+        model: a model of a ranking, or of another program with one output or two classes, the second for relevant.
         collection: lines of an id, a tab and a text. It is tokenized into a temporary folder next to `output`.
         queries: lines of an id, a tab and a text.
         candidates: lines of a query and a passage, or a TREC run.
@@ -27,8 +28,9 @@ def rank_files(model: FinetunedModel, collection: Path, queries: Path, candidate
 
     Returns the number of candidates. Raises BertlineError for a bad file, or a model of another kind.
     """
-    if model.head != "sequence" or len(model.network.classifier.weight) > 2:
-        raise BertlineError("the model does not rank: it needs one output, or two classes; name a model of a ranking")
+    check_ranks(model.head, model.task.get("task", ""))
+    if len(model.network.classifier.weight) > 2:
+        raise BertlineError("model: more than two classes do not rank passages; name a model of a ranking")
     if output.suffix.lower() not in (".trec", ".tsv"):
         raise BertlineError(f"{output}: given '{output.suffix}', allowed for rankings are .trec, .tsv")
     check_output(output, [collection, queries, candidates])

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -34,6 +34,7 @@ from bertline.finetuning.ranking.lists import (
 )
 from bertline.finetuning.ranking.pairs import Pairs
 from bertline.finetuning.ranking.texts import Texts, read_texts
+from bertline.tasks.lengths import room_for_passage
 
 logger = logging.getLogger(__name__)
 
@@ -53,36 +54,14 @@ def prepare_ranking(
     Raises BertlineError for a bad file.
     """
     collection = open_collection(Path(data["collection"]), tokenizer)
-    level, metric = table["relevance_level"], table["metric"]
-    train, targets = _training_examples(data, collection, settings, tokenizer, level)
-    bm25: dict[str, dict[str, np.ndarray]] = {}  # needs the whole collection, which records are not
-    if "dev_tfrecords" in data:
-        queries, passages, labels = _open_records(data, "dev_tfrecords", tokenizer)
-        dev, qrels = labelled_candidates(Path(data["dev_tfrecords"]), queries, labels, level)
-        pairs, unranked = join(queries, passages, dev, settings, tokenizer), 0
-    else:
-        dev_queries = read_texts(Path(data["dev_queries"]), tokenizer)
-        dev = read_candidates(Path(data["dev_candidates"]), dev_queries, collection.passages)
-        qrels = read_judgements(Path(data["dev_qrels"]), dev_queries, collection.passages, level)
-        check_judged(dev, qrels, data["dev_candidates"])
-        pairs = join(dev_queries, collection.passages, dev, settings, tokenizer)
-        unranked = len(dev_queries) - len(dev.query_ids)
-        bm25 = {"bm25": measure(dev, bm25_scores(pairs, collection.document_frequency), qrels, level)}
-    baselines = {**bm25, "candidates": measure(dev, _given_order(dev), qrels, level)}
-    for name, given in (("train", train), ("dev", pairs)):
-        _report_cut_off(name, given, settings["max_query_length"])
-    predicted = [PredictedSet("dev", pairs, partial(_evaluate, dev, qrels, table, baselines))]
+    metric, pairwise = table["metric"], settings["objective"] == "pairwise"
+    train, targets = _training_examples(data, collection, settings, tokenizer, table["relevance_level"])
+    dev = _dev_set(table, data, collection, settings, tokenizer)
+    for name, pairs in (("train", train), ("dev", dev.pairs)):
+        _report_cut_off(name, pairs, settings["max_query_length"])
+    predicted = [PredictedSet("dev", dev.pairs, partial(_evaluate, dev.candidates, dev.qrels, table, dev.baselines))]
     if "test_queries" in data:
-        queries = read_texts(Path(data["test_queries"]), tokenizer)
-        test = read_candidates(Path(data["test_candidates"]), queries, collection.passages)
-        inputs = join(queries, collection.passages, test, settings, tokenizer)
-        _report_cut_off("test", inputs, settings["max_query_length"])
-        predicted.append(PredictedSet("test", inputs, partial(_write_test, test)))
-    logger.info(
-        "dev: %d queries with %d candidates, %d of them judged; %d queries have no candidates, and %d lines padding",
-        *(len(dev.query_ids), len(dev), len(qrels), unranked, dev.padding),
-    )
-    pairwise = settings["objective"] == "pairwise"
+        predicted.append(_test_set(data, collection, settings, tokenizer))
     return PreparedTask(
         head="sequence",
         outputs=1 if pairwise else 2,
@@ -90,20 +69,74 @@ def prepare_ranking(
         train=train,
         train_targets=targets,
         predicted=tuple(predicted),
-        baselines={name: 100.0 * float(scores[metric].mean()) for name, scores in baselines.items()},
+        baselines={name: 100.0 * float(scores[metric].mean()) for name, scores in dev.baselines.items()},
         examples={
             "passages": len(collection.passages),
             "train": len(train),
-            "dev_queries": len(dev.query_ids),
-            "dev_candidates": len(dev),
-            "dev_judged_queries": len(qrels),
-            "dev_queries_without_candidates": unranked,
-            "dev_padding": dev.padding,
+            "dev_queries": len(dev.candidates.query_ids),
+            "dev_candidates": len(dev.candidates),
+            "dev_judged_queries": len(dev.qrels),
+            "dev_queries_without_candidates": dev.unranked,
+            "dev_padding": dev.candidates.padding,
         },
-        padding=special_token_ids(tokenizer)["[PAD]"],
-        vocabulary=tokenizer.get_vocab_size(),
         labels=() if pairwise else ("0", "1"),
     )
+
+
+class DevSet(NamedTuple):
+    """Candidates with judgements, and their inputs.
+
+    Attributes:
+        baselines: scores of each judged query by the names of a baseline and of a measure, float64 [queries].
+        unranked: number of queries without candidates.
+    """
+
+    candidates: Candidates
+    qrels: Qrels
+    pairs: Pairs
+    baselines: dict[str, dict[str, np.ndarray]]
+    unranked: int
+
+
+def _dev_set(
+    table: Mapping[str, Any],
+    data: Mapping[str, str],
+    collection: Collection,
+    settings: Mapping[str, Any],
+    tokenizer: Tokenizer,
+) -> DevSet:
+    level = table["relevance_level"]
+    bm25: dict[str, dict[str, np.ndarray]] = {}  # needs the whole collection, which records are not
+    unranked = 0
+    if "dev_tfrecords" in data:
+        queries, passages, labels = _open_records(data, "dev_tfrecords", tokenizer)
+        candidates, qrels = labelled_candidates(Path(data["dev_tfrecords"]), queries, labels, level)
+        pairs = join(queries, passages, candidates, settings, tokenizer)
+    else:
+        queries = read_texts(Path(data["dev_queries"]), tokenizer)
+        candidates = read_candidates(Path(data["dev_candidates"]), queries, collection.passages)
+        qrels = read_judgements(Path(data["dev_qrels"]), queries, collection.passages, level)
+        check_judged(candidates, qrels, data["dev_candidates"])
+        pairs = join(queries, collection.passages, candidates, settings, tokenizer)
+        unranked = len(queries) - len(candidates.query_ids)
+        scores = bm25_scores(pairs, collection.document_frequency)
+        bm25 = {"bm25": measure(candidates, scores, qrels, level)}
+    logger.info(
+        "dev: %d queries with %d candidates, %d of them judged; %d queries have no candidates, and %d lines padding",
+        *(len(candidates.query_ids), len(candidates), len(qrels), unranked, candidates.padding),
+    )
+    baselines = {**bm25, "candidates": measure(candidates, _given_order(candidates), qrels, level)}
+    return DevSet(candidates, qrels, pairs, baselines, unranked)
+
+
+def _test_set(
+    data: Mapping[str, str], collection: Collection, settings: Mapping[str, Any], tokenizer: Tokenizer
+) -> PredictedSet:
+    queries = read_texts(Path(data["test_queries"]), tokenizer)
+    candidates = read_candidates(Path(data["test_candidates"]), queries, collection.passages)
+    inputs = join(queries, collection.passages, candidates, settings, tokenizer)
+    _report_cut_off("test", inputs, settings["max_query_length"])
+    return PredictedSet("test", inputs, partial(_write_test, candidates))
 
 
 def _report_cut_off(name: str, pairs: Pairs, max_query_length: int) -> None:
@@ -141,15 +174,10 @@ def _pairs(
 ) -> Pairs:
     special, longest_query = special_token_ids(tokenizer), settings["max_query_length"]
     between = separators_in_pair(tokenizer)
-    if longest_query + between >= settings["max_sequence_length"]:
-        raise BertlineError(
-            f"max_query_length {longest_query} leaves no room for a passage in max_sequence_length "
-            f"{settings['max_sequence_length']}; lower the first or raise the second"
-        )
     return Pairs(
         *(queries, passages, query_rows, passage_rows),
         max_query=longest_query - 2,
-        max_passage=settings["max_sequence_length"] - longest_query - between,
+        max_passage=room_for_passage(settings["max_sequence_length"], longest_query, 2 + between),
         begin=special["[CLS]"],
         end=special["[SEP]"],
         between=between,

@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.finetuning.ranking.lines import read_fields
+from bertline.finetuning.ranking.lines import read_lines
 from bertline.finetuning.sequences import tokenize
 
 CHUNK = 4096  # lines, or examples, that are read at once
@@ -36,6 +36,10 @@ class Texts:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def lengths_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the numbers of tokens of the texts `rows`, int64, in their shape."""
+        return self.offsets[rows.astype(np.int64) + 1] - self.offsets[rows]
+
     def find(self, ids: Sequence[bytes]) -> np.ndarray:
         """Return the number of the text of each id, int64; -1 if there is none."""
         wanted = np.array(ids, dtype=np.bytes_)
@@ -49,16 +53,19 @@ class Texts:
 def tokenized(path: Path, tokenizer: Tokenizer) -> Iterator[tuple[list[bytes], np.ndarray, np.ndarray]]:
     """Yield chunks of a file of lines `id<TAB>text`: ids, the numbers of tokens int64 [C], and all tokens int64 [T].
 
-    Raises BertlineError naming a line without a text, or with an id that a run file cannot hold.
+    Raises BertlineError naming a line without a tab, or with an id that a run file cannot hold.
     """
     ids: list[bytes] = []
     texts: list[str] = []
     characters = 0
-    for where, cells in read_fields(path):
-        if len(cells) < 2:
-            raise BertlineError(f"{where}: no text: it has to be an id, a tab and a text; correct the line")
-        ids.append(id_of(cells[0], where))
-        texts.append("\t".join(cells[1:]))
+    for where, line in read_lines(path):
+        identifier, tab, text = line.partition("\t")
+        if not tab:
+            raise BertlineError(
+                f"{where}: no tab: it has to be an id, a tab and a text without a line break; correct the line"
+            )
+        ids.append(id_of(identifier, where))
+        texts.append(text)
         characters += len(texts[-1])
         if characters >= CHARACTERS:
             yield ids, *_arrays(tokenizer, texts)

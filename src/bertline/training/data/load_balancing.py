@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
 from bertline.console import BertlineError
 from bertline.training.distributed.process_group import Group
 
+logger = logging.getLogger(__name__)
+
 PASSES = 4  # the first one warms up
 WEIGHT_STEPS = 50
+
+
+def rank_weights_of(
+    load_balancing: str, world_size: int, before: Mapping[str, Any] | None, measure: Callable[[], list[float]]
+) -> list[float]:
+    """Return the weights of all ranks, in proportion to which they compute a batch.
+
+    A resumed training keeps those of its checkpoint, because the last bits depend on them, unless `load_balancing`
+    gives others, or the number of ranks is another.
+
+    Args:
+        load_balancing: `equal`, `measured`, `measured-again` (after a resume, too), or weights as in "3,1".
+        before: the conditions that the resumed checkpoint records, see `reproducibility_of`; None without one.
+        measure: returns measured weights; all ranks call it.
+
+    Raises BertlineError for weights that cannot be parsed, or that are not one for each rank.
+    """
+    if load_balancing not in ("equal", "measured", "measured-again"):
+        return parse_rank_weights(load_balancing, world_size)
+    if before is not None and load_balancing != "measured-again" and len(before["rank_weights"]) == world_size:
+        return list(before["rank_weights"])
+    if load_balancing == "equal":
+        return [1.0] * world_size
+    weights = measure()
+    logger.info("measured rank weights: %s", ", ".join(f"{weight:g}" for weight in weights))
+    return weights
 
 
 def parse_rank_weights(text: str, world_size: int) -> list[float]:

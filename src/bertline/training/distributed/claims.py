@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from bertline.console import BertlineError
 from bertline.training.allocator import keep_freed_memory
+from bertline.training.contract import WAITS_FOR_GPU
 from bertline.training.distributed.process_group import Group
 from bertline.training.options import MAX_SHARING
 from bertline.training.stop import StopSignal, end_if_asked
@@ -58,7 +59,7 @@ def claim(
             return index, lock
     # Spread the waiting processes over the places.
     index, lock = places[os.getpid() % len(places)]
-    logger.info("other trainings are on every GPU; waiting for number %d", index)
+    logger.info("%s every GPU; waiting for number %d", WAITS_FOR_GPU, index)
     while not _try(lock):
         end_if_asked(Group(0, 1, torch.device("cpu")), stop_signal)
         time.sleep(RETRY_SECONDS)
@@ -85,7 +86,7 @@ def claim_whole(name: str, folder: Path, group: Group, stop_signal: StopSignal |
         for lock in locks:
             lock.release(force=True)
         if not waited:
-            logger.info("other trainings are on the GPU; waiting until they are done")
+            logger.info("%s the GPU; waiting until they are done", WAITS_FOR_GPU)
             waited = True
         end_if_asked(group, stop_signal)
         time.sleep(RETRY_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311

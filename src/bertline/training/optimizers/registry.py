@@ -93,6 +93,12 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
     }
 
 
+def has_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> bool:
+    """Return whether `tensors` contain state as of `optimizer_tensors`; before the first update there is none."""
+    names = {name for name, _ in model.named_parameters()}
+    return any(name.rpartition(".")[0] in names for name in tensors)
+
+
 def load_optimizer_tensors(
     optimizer: torch.optim.Optimizer,
     model: nn.Module,

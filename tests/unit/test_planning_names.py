@@ -1,0 +1,68 @@
+"""Names of results: links, states, and the record of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from plan_helpers import CONFIG, PHASE, changed, inputs, plan_of
+
+from bertline.planning.names import write_links
+from bertline.planning.plan import record, report_fingerprint
+from bertline.planning.target_states import target_states
+from bertline.results import paths
+
+assert inputs  # the fixture
+
+
+def test_links_lead_from_names_to_folders_and_follow_the_configuration() -> None:
+    plan = plan_of(CONFIG)
+    write_links(plan, existing_only=False)
+    run = plan.runs["first"]
+    assert Path("results/runs/first/phase1").resolve() == Path("results/phases", run["phases"]["phase1"]).resolve()
+    assert Path("results/runs/first/squad_v1/seed2").is_symlink()
+    other = plan_of(changed(runs__first__seed=7))
+    write_links(other, existing_only=True)
+    assert Path("results/runs/first/phase1").readlink().name == run["phases"]["phase1"]
+    write_links(other, existing_only=False)
+    assert Path("results/runs/first/phase1").readlink().name == other.runs["first"]["phases"]["phase1"]
+
+
+def test_a_name_of_a_training_has_its_state() -> None:
+    plan = plan_of(CONFIG)
+    steps, folder = PHASE["steps"], Path("results/phases", plan.runs["first"]["phases"]["phase1"])
+
+    def state() -> str:
+        return dict(target_states(plan, "first/phase1"))["results/runs/first/phase1"]
+
+    assert state() == "planned"
+    lock = folder / paths.LOCK
+    lock.parent.mkdir(parents=True)
+    lock.write_text(json.dumps({"pid": 7, "host": "gpu1", "process_started": 0, "job": "12"}))
+    assert state() == "trains: no step is saved"
+    (folder / paths.DURABLE).write_text('{"step": 3}')
+    assert state() == f"trains: step 3 of {steps} is saved"
+    os.utime(lock, (0, 0))  # no heartbeat
+    assert state() == f"started: step 3 of {steps} is saved"
+
+
+def test_the_latest_report_is_the_last_one_that_exists() -> None:
+    made, planned = plan_of(CONFIG), plan_of(changed(runs__first__seed=7))
+    page = Path("results/report", report_fingerprint(made), "index.html")
+    page.parent.mkdir(parents=True)
+    page.touch()
+    for plan in (made, planned):
+        write_links(plan, existing_only=False)
+        assert Path("results/report/latest/index.html").resolve() == page.resolve()
+
+
+def test_the_record_names_every_part_of_a_run() -> None:
+    described = record(plan_of(CONFIG), "first")
+    assert [phase["name"] for phase in described["phases"]] == ["phase1", "phase2"]
+    assert [finetuning["name"] for finetuning in described["finetunings"]] == [
+        "squad_v1/seed1",
+        "squad_v1/seed2",
+        "squad_v1/random-weights-0.001/seed1",
+        "squad_v1/random-weights-0.001/seed2",
+    ]
