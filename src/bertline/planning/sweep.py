@@ -35,6 +35,7 @@ REFUSED_OPTIONS = {
 
 # (recipe, processes, tokens of a micro-batch) -> the speed, as `bertline.planning.trials.run_trial` returns it.
 Trial = Callable[[Json, int, int], Json]
+Show = Callable[[str, Sequence[Json]], None]
 
 
 def measure(
@@ -48,7 +49,7 @@ def measure(
     threads: int | None,
     seconds: float,
     options: Sequence[str],
-    show: Callable[[str, Sequence[Json]], None],
+    show: Show,
     save: Callable[[Path, Json], None],
 ) -> Path:
     """Measure a training's speed by the size of its micro-batches, and with several numbers of processes by these.
@@ -76,62 +77,70 @@ def measure(
     tried = sizes(first, last, most=most)
     if last > most:
         logger.info("a step of %s has %d sequences: micro-batches of more than %d do not occur", name, batch, most)
+    _check(threads, seconds, options)
+    trial = _trial(threads or cores, seconds, options)
+    described = {
+        "name": name,
+        "experiment": plan.config["experiment"],
+        "options": list(options),
+        **{key: recipe[key] for key in ("model", "settings", "seed")},
+        "started": int(1000 * time.time()),
+    }
+    tables: dict[str, list[Json]] = {MICRO_BATCHES: [], SCALING: []}
+    folder = None
+    try:
+        _collect(tables, MICRO_BATCHES, by_micro_batch(recipe, tried, processes=processes[0], trial=trial), show)
+        fastest = fastest_of(tables[MICRO_BATCHES])
+        if fastest is not None and len(processes) > 1:
+            size = fastest["micro_batch_size"]
+            _collect(tables, SCALING, by_processes(recipe, processes, micro_batch_size=size, trial=trial), show)
+    finally:
+        if fastest := fastest_of(tables[MICRO_BATCHES]):
+            device = f"{cores} CPU cores" if fastest["device"] == "cpu" else fastest["device"]
+            described |= {"device": device, "finished": int(1000 * time.time())}
+            folder = _folder_of(described, tables, threads or cores)
+            save(folder, {**described, **tables})
+    if folder is None:
+        raise BertlineError(f"FROM={first}: not even this fits the memory; give less, or a smaller network")
+    return folder
+
+
+def _check(threads: int | None, seconds: float, options: Sequence[str]) -> None:
     if threads is not None and threads < 1:
         raise BertlineError(f"--threads {threads}: give 1 or more")
     if not 0 < seconds < math.inf:
         raise BertlineError(f"--seconds {seconds:g}: give more than 0")
-    check_options(options)
-    threads = threads or cores
+    for option in options:
+        name = option.partition("=")[0].replace("_", "-")
+        if name in REFUSED_OPTIONS:
+            raise BertlineError(f"--options {option}: {REFUSED_OPTIONS[name]}")
 
+
+def _trial(threads: int, seconds: float, options: Sequence[str]) -> Trial:
     def trial(recipe: Json, processes: int, tokens: int) -> Json:
         logger.info("timing %d tokens at once, %d processes", tokens, processes)
         given = ["--micro-batch-tokens", str(tokens), *options]
         return run_trial(recipe, processes=processes, threads=max(threads, processes), options=given, seconds=seconds)
 
-    started = _milliseconds()
-    tables: dict[str, list[Json]] = {MICRO_BATCHES: [], SCALING: []}
+    return trial
 
-    def measure_table(table: str, measured: Iterator[Json]) -> None:
-        try:
-            for row in measured:
-                tables[table].append(row)
-        finally:
-            if tables[table]:
-                show(table, tables[table])
 
-    def save_tables(fastest: Json) -> Path:
-        described = {
-            "name": name,
-            "experiment": plan.config["experiment"],
-            "device": f"{cores} CPU cores" if fastest["device"] == "cpu" else fastest["device"],
-            "options": list(options),
-            "model": recipe["model"],
-            "settings": recipe["settings"],
-            "seed": recipe["seed"],
-        }
-        # By what was measured: a sweep that ended early replaces no whole one.
-        done = {table: [[row["micro_batch_size"], row["processes"]] for row in rows] for table, rows in tables.items()}
-        folder = Path(paths.SWEEP.format(name=name, fingerprint=fingerprint({**described, **done, "threads": threads})))
-        save(folder, {**described, "started": started, "finished": _milliseconds(), **tables})
-        return folder
-
+def _collect(tables: Mapping[str, list[Json]], name: str, measured: Iterator[Json], show: Show) -> None:
+    """Append the rows to a table, and show it, also if measuring ends with an error."""
     try:
-        measure_table(MICRO_BATCHES, by_micro_batch(recipe, tried, processes=processes[0], trial=trial))
-        fastest = fastest_of(tables[MICRO_BATCHES])
-        if fastest is not None and len(processes) > 1:
-            size = fastest["micro_batch_size"]
-            measure_table(SCALING, by_processes(recipe, processes, micro_batch_size=size, trial=trial))
-    except BaseException:
-        if fastest := fastest_of(tables[MICRO_BATCHES]):
-            save_tables(fastest)
-        raise
-    if fastest is None:
-        raise BertlineError(f"FROM={first}: not even this fits the memory; give less, or a smaller network")
-    return save_tables(fastest)
+        for row in measured:
+            tables[name].append(row)
+    finally:
+        if tables[name]:
+            show(name, tables[name])
 
 
-def _milliseconds() -> int:
-    return int(1000 * time.time())
+def _folder_of(described: Json, tables: Mapping[str, Sequence[Json]], threads: int) -> Path:
+    """Return the folder of a sweep, by what was measured: one that ended early replaces no whole one."""
+    identifying = {key: value for key, value in described.items() if key not in ("started", "finished")}
+    done = {table: [[row["micro_batch_size"], row["processes"]] for row in rows] for table, rows in tables.items()}
+    key = fingerprint({**identifying, **done, "threads": threads})
+    return Path(paths.SWEEP.format(name=described["name"], fingerprint=key))
 
 
 def process_counts(given: str) -> list[int]:
@@ -139,14 +148,6 @@ def process_counts(given: str) -> list[int]:
     if not all(part.isdecimal() and int(part) for part in given.split(",")):
         raise BertlineError(f"--processes {given}: give numbers from 1 separated by commas, such as 1,2,4")
     return sorted(set(map(int, given.split(","))))
-
-
-def check_options(options: Sequence[str]) -> None:
-    """Raise BertlineError for one of REFUSED_OPTIONS."""
-    for option in options:
-        name = option.partition("=")[0].replace("_", "-")
-        if name in REFUSED_OPTIONS:
-            raise BertlineError(f"--options {option}: {REFUSED_OPTIONS[name]}")
 
 
 def name_of_only_run(plan: Plan) -> str:
