@@ -3,7 +3,7 @@
 The format is zstd's "seekable format": ordinary frames and, at the end, a table of their sizes. `zstd -d` reads it.
 Each frame has its content's size in its header and ends with a checksum, so that a flipped bit anywhere is found: a
 frame is decompressed and checked as a whole before any byte of it is returned, and the table is compared with the
-headers before a range is read.
+headers before a range is read. Files of other writers may have neither sizes nor checksums.
 https://github.com/facebook/zstd/blob/dev/contrib/seekable_format/zstd_seekable_compression_format.md
 """
 
@@ -163,6 +163,6 @@ class _Reader(io.RawIOBase):
                 stated = get_frame_info(self._read(frame, _MAX_FRAME_HEADER_BYTES)).decompressed_size
             except ZstdError as error:
                 raise self._damaged(f"frame {frame}: {error}") from None
-            if stated != size:
+            if stated not in (None, size):
                 raise self._damaged(f"frame {frame} does not have the size that the table of frames says")
         self._table_is_checked = True
