@@ -165,6 +165,7 @@ def test_a_resumed_fine_tuning_keeps_its_threads_unless_it_is_told_not_to(tmp_pa
     assert "threads was" not in log
     log = stopped_after_a_step(recipe, tokenizer, output, threads=1, keep_threads=False)
     assert "threads was 2 and is 1" in log
+    assert read_json(finished(recipe, tokenizer, output, threads=2) / "recipe.json")["threads"] == 1
 
 
 def test_another_number_of_processes_has_the_threads_that_are_given(tmp_path: Path, tokenizer: Path) -> None:

@@ -198,7 +198,8 @@ def _evaluate_and_write(
     metrics = scores_of(recipe, learner.task, trained, evaluations) | of_workers
     metrics["seconds"] = round(time.monotonic() - began, 3)
     publish_journal(trained, metrics["scores"], output / paths.JOURNAL)
-    finished = {**recipe, "finished": _milliseconds()}
+    # A resumed training may have kept its number of threads.
+    finished = {**recipe, "threads": torch.get_num_threads(), "finished": _milliseconds()}
     write_outputs(output, finished, metrics, learner, evaluations, tokenizer_path)
     return metrics
 
