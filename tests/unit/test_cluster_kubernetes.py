@@ -16,7 +16,7 @@ import pytest
 from synthetic_dataset import recipe, write_dataset
 from training_processes import free_port
 
-from bertline.cluster import kubernetes, waiting
+from bertline.cluster import kubernetes, scheduler_jobs, waiting
 from bertline.cluster.schedulers import Request
 from bertline.console import BertlineError
 
@@ -547,6 +547,16 @@ def test_an_outage_that_an_earlier_call_reported_is_reported_again(kubectl):
     assert not kubernetes.UNANSWERED.exists()
     cancel.terminate()
     assert cancel.communicate(timeout=30) == ("", None)
+
+
+def test_jobs_that_cannot_be_deleted_at_the_end_are_named(kubectl, monkeypatch):
+    monkeypatch.setattr(scheduler_jobs, "unfinished_at_the_end", lambda logs, ended: ["one", "two"])
+    (kubectl / "away").write_text("delete")
+    message = "kubectl delete: Unable to .*; unfinished Jobs run on until `kubectl delete job one two`"
+    with pytest.raises(BertlineError, match=message):
+        kubernetes.cancel_jobs_at_the_end()
+    kubernetes.cancel_jobs_at_the_end()
+    assert asked(kubectl)[-1][0] == ["delete", "job", "--ignore-not-found", "--wait=false", "one", "two"]
 
 
 @pytest.mark.parametrize("rule", ["encode_shard", "Ein_sehr_langer_Name_einer_Regel_der_kein_Ende_nimmt", "_x"])

@@ -211,9 +211,16 @@ def _out_of_memory(name: str) -> str | None:
 
 
 def cancel_jobs_at_the_end() -> None:
-    """Wait for the end of the parent, snakemake, and delete its unfinished Jobs, as after Ctrl-C."""
+    """Wait for the end of the parent, snakemake, and delete its unfinished Jobs, as after Ctrl-C.
+
+    Raises BertlineError with the command for a person to repeat if that fails.
+    """
     UNANSWERED.unlink(missing_ok=True)  # of an earlier call
-    delete(scheduler_jobs.unfinished_at_the_end(LOGS, ENDED))
+    names = scheduler_jobs.unfinished_at_the_end(LOGS, ENDED)
+    try:
+        delete(names)
+    except BertlineError as error:
+        raise BertlineError(f"{error}; unfinished Jobs run on until `kubectl delete job {' '.join(names)}`") from None
 
 
 def delete(names: list[str]) -> None:
