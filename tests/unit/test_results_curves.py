@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic_runs import write_run
@@ -17,7 +18,8 @@ HOUR = 3_600_000
 
 def phase(name: str, points: list[tuple[int, int, dict[str, float]]], world_size: int = 4) -> Phase:
     journal = [JournalPoint(step, timestamp, metrics) for step, timestamp, metrics in points]
-    return Phase(name, name, Path(name), {"world_size": world_size}, journal, finished=True)
+    recipe = {"world_size": world_size, "settings": {"sequence_length": 128}}
+    return Phase(name, name, Path(name), recipe, journal, finished=True)
 
 
 def reading(tokens: float, speed: float, loss: float, **more: float) -> dict[str, float]:
@@ -77,6 +79,25 @@ def test_the_cost_counts_the_ranks_of_each_time_if_a_phase_was_resumed_on_anothe
 def test_an_unfinished_phase_has_no_cost_yet() -> None:
     started = Phase("phase1", "phase1", Path("phase1"), {}, PHASES[0].journal, finished=False)
     assert cost_of([started]) is None
+
+
+def test_held_out_losses_of_other_samples_are_not_compared_silently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = read_record(write_run(tmp_path, tasks=("rte",), seeds=1))
+    *before, last = record.phases
+    assert last.held_out("mlm_loss") is not None
+
+    def names_with(**recipe: Any) -> list[str]:
+        other = replace(record, phases=[*before, replace(last, recipe=last.recipe | recipe)])
+        return [row[0] for row in outcomes([record, other]) if row[0].startswith("held-out loss")]
+
+    settings = last.recipe["settings"]
+    assert names_with() == names_with(seed=7) == ["held-out loss (nats)"]
+    unlike = ["held-out loss (nats); not comparable: the samples are others"]
+    assert names_with(dataset_digest="f" * 64) == unlike
+    assert names_with(settings=settings | {"sequence_length": 2 * settings["sequence_length"]}) == unlike
 
 
 def test_the_time_of_all_ranks_is_compared_once_every_phase_is_finished(

@@ -44,7 +44,7 @@ def outcomes(runs: Sequence[Record]) -> Rows:
     rows = [
         ["tokens seen", *(_tokens(run) for run in runs)],
         ["time in steps", *(_time(run) for run in runs)],
-        ["held-out loss (nats)", *(_held_out(run) for run in runs)],
+        _held_out(runs),
     ]
     tables = [{(row.group, row.score): row for row in score_rows(run) if row.primary} for run in runs]
     for group, score in dict.fromkeys(key for table in tables for key in table):
@@ -71,7 +71,16 @@ def _time(run: Record) -> str:
     return hours if of_all == hours else f"{hours} ({of_all} of all ranks)"
 
 
-def _held_out(run: Record) -> str:
-    """Return the held-out loss of the last evaluated phase."""
-    losses = [loss for phase in run.phases if (loss := phase.held_out("mlm_loss")) is not None]
-    return f"{losses[-1]:.3f}" if losses else ABSENT
+def _held_out(runs: Sequence[Record]) -> list[str]:
+    """Return the row of the held-out losses of the last evaluated phases.
+
+    Its name says if these were measured on samples of other texts, vocabularies or lengths.
+    """
+    losses, samples = [], set()
+    for run in runs:
+        evaluated = [phase for phase in run.phases if phase.held_out("mlm_loss") is not None]
+        losses.append(f"{evaluated[-1].held_out('mlm_loss'):.3f}" if evaluated else ABSENT)
+        recipes = [phase.recipe for phase in evaluated[-1:] if phase.recipe]
+        samples |= {(recipe["settings"]["sequence_length"], recipe.get("dataset_digest")) for recipe in recipes}
+    name = "held-out loss (nats)"
+    return [name if len(samples) < 2 else f"{name}; not comparable: the samples are others", *losses]

@@ -94,7 +94,7 @@ def phase_facts(phase: Phase) -> dict[str, Any]:
 def cost_of(phases: Sequence[Phase]) -> Cost | None:
     """Return the cost of the finished phases; None if none is finished.
 
-    A journal of an earlier version does not have the number of ranks: that of the last trainer counts for all.
+    Points without the number of ranks count with that of the point before, and the first ones with the last trainer's.
     """
     finished = [phase for phase in phases if phase.finished and phase.recipe.get("world_size") and phase.journal]
     if not finished:
