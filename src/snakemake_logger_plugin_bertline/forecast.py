@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from os import SEEK_END
 from threading import Event, Thread
 
-from bertline.training.contract import WAITS_FOR_GPU
 from snakemake_logger_plugin_bertline.schedule import GraphJob, RemainingJobs, seconds_left, without
 
 INTERVAL = 3.0  # seconds
@@ -22,6 +21,8 @@ MAX_SHARE = 0.02  # of the time, in which other threads may have to wait
 # Seconds of jobs as long as expected that are added to this run's, so that a few short ones say little of its speed.
 EXPECTED_AS_LONG = 60.0
 LAST_BYTES = 4096  # of a log, with its last line
+# As in bertline.training.contract. Snakemake imports this module before the workflow decides which bertline it uses.
+WAITS_FOR_GPU = "other trainings are on"
 
 # The description and the seconds left of a training, by its rule and wildcards; the kind of a job, and the seconds that
 # one takes; what is still to run.

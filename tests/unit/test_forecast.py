@@ -22,6 +22,7 @@ from bertline.training.contract import WAITS_FOR_GPU
 from snakemake_logger_plugin_bertline import LogHandler
 from snakemake_logger_plugin_bertline.display import Display
 from snakemake_logger_plugin_bertline.dry_run import DryRun
+from snakemake_logger_plugin_bertline.forecast import WAITS_FOR_GPU as LOOKED_FOR
 from snakemake_logger_plugin_bertline.forecast import Forecast, Job
 from snakemake_logger_plugin_bertline.schedule import GraphJob, RemainingJobs
 
@@ -104,6 +105,7 @@ def test_a_run_that_is_slower_than_the_records_is_expected_to_stay_so() -> None:
 
 def test_trainings_that_wait_for_a_gpu_run_as_few_at_a_time_as_those_that_do_not(tmp_path: Path) -> None:
     """On one machine, Snakemake starts one for each core."""
+    assert LOOKED_FOR == WAITS_FOR_GPU
     others = f"10:00:00 {WAITS_FOR_GPU} every GPU; waiting for number 0\n"
     running = [Job(number, "finetune_task", {}, "a", str(tmp_path / f"{number}.log")) for number in range(16)]
     for job in running:
