@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bertline.proposal import machine as machines
 from bertline.proposal.configuration_file import configuration, network_of, rounded_duration
 from bertline.proposal.corpora import Corpus
 from bertline.proposal.machine import Machine, this_machine
-from bertline.proposal.new_configuration import make_configuration
+from bertline.proposal.new_configuration import NewConfiguration, make_configuration
 from bertline.proposal.sizes import (
     BYTES_PER_WEIGHT,
     EPOCHS,
@@ -183,19 +183,24 @@ def test_training_compiles_also_when_the_network_is_chosen() -> None:
     assert propose(amount, 8000, slow, seconds=seconds, speed=speed).network == NETWORKS[1]
 
 
+def configuration_of(texts: Path, table: Sequence[Path], time_steps: Callable[..., Any]) -> NewConfiguration:
+    """For ten minutes on LAPTOP."""
+    return make_configuration(
+        [str(texts)],
+        texts.with_name("own.yaml"),
+        LAPTOP,
+        seconds=600,
+        language="en",
+        encoding="utf-8",
+        column=None,
+        table=list(map(str, table)),
+        time_steps=time_steps,
+    )
+
+
 def test_steps_that_do_not_fit_the_memory_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match=r"^the memory is too small for training steps of \S+ with 128 tokens; end"):
-        make_configuration(
-            [str(write_texts(tmp_path / "in", 40))],
-            tmp_path / "own.yaml",
-            LAPTOP,
-            seconds=600,
-            language="en",
-            encoding="utf-8",
-            column=None,
-            table=[],
-            time_steps=lambda *_: {"fits": False},
-        )
+        configuration_of(write_texts(tmp_path / "in", 40), [], lambda *_: {"fits": False})
 
 
 @pytest.mark.parametrize(("words", "rows", "is_long"), [(8, 8000, False), (90, 8000, True)])
@@ -216,17 +221,7 @@ def test_the_time_of_fine_tuning_is_that_of_the_rows(tmp_path: Path, words: int,
         seconds = batch / (25_000 if network.hidden == 128 else 10_000)
         return {"fits": True, "step_seconds": seconds, "busy_seconds": seconds, "tokens": batch}
 
-    made = make_configuration(
-        [str(texts)],
-        tmp_path / "own.yaml",
-        LAPTOP,
-        seconds=600,
-        language="en",
-        encoding="utf-8",
-        column=None,
-        table=[str(table), str(dev)],
-        time_steps=time_steps,
-    )
+    made = configuration_of(texts, [table, dev], time_steps)
     lines = made.content.splitlines()
     assert lines[2].startswith("# The given time, 10 minutes, is too short: everything but the training") is is_long
     minutes = int(re.search(r"including (\d+) minutes of training", lines[1])[1])  # type: ignore[index]

@@ -6,7 +6,7 @@ then copies them. At most one part's index is in memory. Version 1.
 
 The plan, `plan.jsonl`, has its sums and the names of its shards in its first line, and then a line for each shard, in
 order of their names, among which a job finds its own by bisection. A line ends with a checksum, so that a flipped bit
-is not taken for other ranges; those of earlier versions have none.
+is not taken for other ranges.
 """
 
 from __future__ import annotations
