@@ -49,7 +49,7 @@ def launch(script_and_options):
         run_script("launch.py --nodes {resources.launched_nodes}"),
         "--processes-per-node {resources.processes_per_node} --threads {threads} --hosts={resources.hosts:q}",
         "--additional-nodes={resources.additional_nodes:q} --bind {resources.bind:q} --attempt {resources.attempt}",
-        "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save} --launcher {resources.launcher}",
+        "--checkpoints {params.folder:q}/checkpoints --minutes-to-save {resources.minutes_to_save} --launcher {resources.launcher:q}",
         "--options={resources.trainer_options:q} --",
         SCRIPTS + script_and_options,
         "2>&1 | tee -i -a {log:q} {params.folder:q}/checkpoints/training.log",
