@@ -48,7 +48,7 @@ from bertline.training.objective import AUTOCAST, make_loss_fn, prepare_network 
 
 VOCABULARY, MASKED_EVERY = 30522, 7
 CLASSES = {
-    "matrix products": ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm"),
+    "matrix products": ("mm", "addmm", "bmm", "baddbmm"),
     "attention": ("_flash_attention_forward", "_flash_attention_backward"),
     "normalisation": ("native_layer_norm", "native_layer_norm_backward"),
     "dropout": ("native_dropout", "native_dropout_backward"),
@@ -128,7 +128,7 @@ def count(model: dict[str, Any], layers: int, precision: str, tokens: int, lengt
 def main(
     *,
     models: tuple[str, ...] = ("bert-large", "modern-base"),
-    precision: Literal["fp32", "bf16", "fp8"] = "bf16",
+    precision: Literal["fp32", "bf16"] = "bf16",
     tokens: int = 32768,
     length: int = 512,
 ) -> None:

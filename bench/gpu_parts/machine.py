@@ -12,7 +12,6 @@ import torch
 from steps import synchronize, time_step
 from torch import Tensor
 
-from bertline.modeling.float8 import FORWARD, knows_float8
 from gpu_parts.context import Context, Result
 
 PACKAGES = ("torch", "triton", "transformers", "tokenizers", "numpy", "h5py", "safetensors")
@@ -25,8 +24,6 @@ def run(context: Context) -> Iterator[Result]:
     yield {"case": "names", **names(device)}
     size = 256 if context.tiny else 8192
     yield {"case": f"bf16 products of {size} x {size}", "tflops": bf16_peak(device, size)}
-    if knows_float8(device):
-        yield {"case": f"fp8 products of {size} x {size}", "tflops": _tflops(_fp8_product(device, size), size, device)}
     elements = 1 << (20 if context.tiny else 30)  # of 4 bytes: well past any cache
     yield {"case": "copy within the device, read + written", "gigabytes_per_second": _copies(device, device, elements)}
     if device.type == "cuda":
@@ -65,12 +62,6 @@ def bf16_peak(device: torch.device, size: int) -> float:
     """Return the TFLOP/s of bf16 products of square matrices with random numbers; zeros would be faster."""
     first, second = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
     return _tflops(lambda: first @ second, size, device)
-
-
-def _fp8_product(device: torch.device, size: int) -> Callable[[], Tensor]:
-    first, second = (torch.randn(size, size, device=device).to(FORWARD) for _ in range(2))
-    one = torch.ones((), device=device)
-    return lambda: torch._scaled_mm(first, second.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
 def _tflops(multiply: Callable[[], Tensor], size: int, device: torch.device) -> float:

@@ -1,4 +1,4 @@
-"""Speed of a network's training steps: eager, compiled, replayed from CUDA graphs, in fp8, and transformers'."""
+"""Speed of a network's training steps: eager, compiled, replayed from CUDA graphs, and transformers'."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from steps import (
     time_step,
 )
 
-from bertline.modeling.float8 import knows_float8
 from bertline.training.data.opening import TrainingData, open_training_data
 from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
@@ -72,17 +71,17 @@ class Case:
         return f"{self.way} {self.tokens // 1024}k" if self.tokens >= 1024 else f"{self.way} {self.tokens}"
 
 
-WAYS = ("eager", "compiled", "cuda graphs", "fp8", "transformers")
+WAYS = ("eager", "compiled", "cuda graphs", "transformers")
 
 
 def cases(context: Context) -> list[Case]:
     """Return the cases in order of importance: the deadline may prevent the last ones."""
     if context.tiny:  # every way once: a CPU compiles slowly
-        ways = ("eager", "transformers", "fp8") if NETWORKS[context.network].packed else ("eager", "compiled")
+        ways = ("eager", "transformers") if NETWORKS[context.network].packed else ("eager", "compiled")
         return [Case(way, 256) for way in ways]
     # Eager first: it takes seconds, and the first compilation may take all the time.
     first = [Case("eager", 32768), Case("compiled", 32768), Case("transformers", 32768), Case("compiled", 65536)]
-    second = [Case("cuda graphs", 32768), Case("fp8", 65536), Case("compiled", 131072), Case("compiled", 16384)]
+    second = [Case("cuda graphs", 32768), Case("compiled", 131072), Case("compiled", 16384)]
     rest = [Case("eager", tokens) for tokens in (65536, 16384, 131072)]
     return [*first, *second, *rest, Case("transformers", 65536)]
 
@@ -119,9 +118,7 @@ def run(context: Context) -> Iterator[Result]:
 
 def possible(case: Case, device: torch.device) -> bool:
     """Return whether the device supports a case."""
-    if case.way == "cuda graphs":
-        return device.type == "cuda"
-    return case.way != "fp8" or knows_float8(device)
+    return case.way != "cuda graphs" or device.type == "cuda"
 
 
 def open_data(context: Context, folder: Path, group: Group) -> TrainingData:
@@ -159,7 +156,7 @@ def recipe_and_batching(context: Context, data: TrainingData, case: Case, group:
         packing=packed,
         optimizer="lamb",
         learning_rate=1e-4,
-        precision="fp8" if case.way == "fp8" else "bf16",
+        precision="bf16",
     )
     mask_free = group.device.type == "cuda"
     return recipe, Batching(length, rows, packed=packed, mask_free=mask_free)

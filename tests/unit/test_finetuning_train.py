@@ -730,7 +730,7 @@ def test_a_diverging_training_is_one_line_and_leaves_no_result(tmp_path: Path, t
     [
         ({"max_sequence_length": 65}, None, "max_sequence_length 65 is more than the model's 64 positions"),
         ({"model": {"vocab_size": 20}}, None, "has 38 entries where the model has 20"),
-        ({"precision": "fp8"}, None, "settings.precision: given 'fp8', allowed is one of fp32, tf32, bf16, fp16"),
+        ({"precision": "fp64"}, None, "settings.precision: given 'fp64', allowed is one of fp32, tf32, bf16, fp16"),
         ({"precision": "fp16"}, None, "precision: fp16 needs a GPU"),
         ({"initial_weights": {"phase": "a"}}, None, "name their directory with --initial-weights"),
         ({}, Path("weights"), "the recipe starts from random weights"),

@@ -88,7 +88,6 @@ def numbers_of_two_steps(card, **options):
         {"network": "bert"},
         {"network": "roberta"},
         {"network": "modern"},
-        {"precision": "fp8"},
         {"precision": "fp32"},
         {"checkpointing": True},
         pytest.param({"network": "one layer", "compiled": True}, marks=pytest.mark.slow),

@@ -104,9 +104,6 @@ def test_lamb_learns_what_it_learns_with_whole_weights(plain, sharded):
         ),
         # Ranks without rows of the smallest tensors, and in the last micro-batches without samples.
         pytest.param({"lamb_variant": "paper"}, {"load_balancing": "5,1,1,1", "ranks": 4}, marks=pytest.mark.slow),
-        pytest.param(
-            {"optimizer": "adamw", "precision": "fp8"}, {"ranks": 1, "load_balancing": "1"}, marks=pytest.mark.slow
-        ),
     ],
     ids=str,
 )

@@ -98,9 +98,8 @@ def test_batched_muon_is_torchs_muon_with_adamw_for_the_rest(monkeypatch, nester
             assert torch.equal(weight, theirs[name]), name
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp8"])
-def test_a_phase_of_reduced_precision_iterates_in_bfloat16_as_torch_does(precision):
-    ours, theirs = moved({**SETTINGS, "precision": precision}, steps=1), moved_by_torch(steps=1)
+def test_a_phase_in_bf16_iterates_in_bfloat16_as_torch_does():
+    ours, theirs = moved({**SETTINGS, "precision": "bf16"}, steps=1), moved_by_torch(steps=1)
     exact, start = moved(SETTINGS, steps=1), dict(network().named_parameters())
     for name in filter(is_hidden, ours):
         step = torch.linalg.vector_norm(exact[name] - start[name])

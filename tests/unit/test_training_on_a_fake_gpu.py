@@ -23,7 +23,7 @@ CASES = [
     "rows with shampoo",
     "packed in fp32",
     "packed on an older GPU",
-    "rows in 8 bits, traced",
+    "rows, traced",
     "full rows and others, traced",
     "packed, traced",
     "packed with dropout, traced",

@@ -24,7 +24,7 @@ class WeightCopies:
     def __init__(self, model: nn.Module, dtype: torch.dtype | None) -> None:
         """Make `model` use copies of `dtype`, 2 bytes a weight; None, for full precision, leaves it as it is.
 
-        Weights keep their names, and a state_dict has no copies. Layers in 8 bits have none.
+        Weights keep their names, and a state_dict has no copies.
         """
         self._modules: list[Any] = []
         if dtype is not None:

@@ -34,7 +34,7 @@ CHOSEN_ON_DEV = (
 )
 
 _TEST = "_test"  # ends the names of scores of a test set
-_PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16", "fp8": "8-bit floats"}
+_PRECISIONS = {"fp32": "32-bit floats", "bf16": "bfloat16"}
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

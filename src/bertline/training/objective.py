@@ -15,7 +15,6 @@ from bertline.console import BertlineError
 from bertline.encoding.masking import IGNORED, Masking, Vocabulary
 from bertline.modeling.architectures import PreTrainingNetwork
 from bertline.modeling.attention import AttentionMask
-from bertline.modeling.float8 import compute_in_float8, knows_float8
 from bertline.training import processor
 from bertline.training.compilation import compile_parts
 from bertline.training.data.collation import MicroBatch, mask_batch
@@ -23,7 +22,7 @@ from bertline.training.data.collation import MicroBatch, mask_batch
 logger = logging.getLogger(__name__)
 
 MAX_PROGRAMS = 64
-AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class LossStatistics(NamedTuple):
@@ -44,7 +43,7 @@ def make_loss_fn(
 ) -> LossFn:
     """Make the function (input_ids, token_type_ids, attention_mask, positions, labels, pair_labels) -> LossStatistics.
 
-    Labels of -100 are ignored. With bf16, fp16 and fp8 the network runs under autocast, the losses in fp32. `compiled`
+    Labels of -100 are ignored. With bf16 and fp16 the network runs under autocast, the losses in fp32. `compiled`
     makes one program per set of shapes, forward and backward; with `cuda_graphs` it is recorded once and replayed.
     `by_layer` makes programs of the network's parts instead, which stay in place in `model`.
     """
@@ -114,13 +113,11 @@ def compute_loss(
 def prepare_network(model: PreTrainingNetwork, precision: str, device: torch.device) -> None:
     """Make a network compute in a precision on a device, which it need not be on yet. Weights do not change.
 
-    With bf16 and fp8 a GPU keeps the hidden states between layers in bfloat16, which reads and writes 76 of 251 h bytes
-    per token and layer less (h hidden size; bench/traffic.py). A CPU gains little by it and keeps float32, and so does
+    With bf16 a GPU keeps the hidden states between layers in bfloat16, which reads and writes 76 of 251 h bytes per
+    token and layer less (h hidden size; bench/traffic.py). A CPU gains little by it and keeps float32, and so does
     fp16, which would overflow.
     """
-    if precision == "fp8":
-        compute_in_float8(model.encoder.layers)
-    if device.type == "cuda" and AUTOCAST[precision] is torch.bfloat16:
+    if device.type == "cuda" and precision == "bf16":
         model.encoder.residual_type = torch.bfloat16
 
 
@@ -128,10 +125,8 @@ def prepare_precision(precision: str, device: torch.device) -> None:
     """Set PyTorch's switches for a precision. Raises BertlineError if the device does not support it."""
     if precision == "fp16" and device.type != "cuda":
         raise BertlineError("precision: fp16 needs a GPU; take bf16 or fp32")
-    if precision == "fp8" and not knows_float8(device):
-        raise BertlineError("precision: fp8 needs a GPU of compute capability 8.9 (Ada, Hopper) or newer; take bf16")
     if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         logger.warning("precision: this GPU only emulates bf16, slowly; fp16 is what it computes fast")
-    if AUTOCAST[precision] is torch.bfloat16 and device.type == "cpu" and not processor.has_fast_bf16():
+    if precision == "bf16" and device.type == "cpu" and not processor.has_fast_bf16():
         logger.warning("precision: this processor is faster in fp32 than in bf16, often many times; take fp32")
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

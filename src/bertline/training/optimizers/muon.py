@@ -44,7 +44,7 @@ class Muon(Optimizer):
         hidden = {"params": list(self._parts), **settings["muon"]}
         super().__init__([hidden, *groups], {"lr": settings["learning_rate"]})
         # That of the iteration; torch.optim.Muon uses bfloat16.
-        self.dtype = torch.bfloat16 if settings["precision"] in ("bf16", "fp8") else torch.float32
+        self.dtype = torch.bfloat16 if settings["precision"] == "bf16" else torch.float32
 
     def orthogonalises(self, weight: Tensor) -> bool:
         """Return whether `weight` is a hidden matrix, updated by Muon."""
