@@ -261,5 +261,5 @@ ui: $(READY) ## open MLflow on this machine only, and follow live runs (also on 
 unlock: $(READY) ## after snakemake was killed: make sure none is running, then clear its lock
 	@set -f; python workflow/scripts/unlock.py --configfile $$CONFIG
 
-clean: $(READY) ## remove the sample and the demo's results; your own results stay
+clean: $(READY) ## remove the sample and the demo's results; your own results stay, also those that they share
 	@python workflow/scripts/clean.py --configfile config/demo.yaml

@@ -147,7 +147,7 @@ def test_names_work_with_forcerun_and_until(finished: Path) -> None:
         ("results/runs/fist/dataset", f"{RUN}/dataset"),
         ("phase1", f"{RUN}/phase"),
         ("encod", "encode"),
-        ("results/phases/0000000000000000/model.safetensors", "`make targets` lists them"),
+        ("results/phases/0000000000000000/model.safetensors", "`make targets CONFIG=...` lists them"),
     ],
 )
 def test_a_wrong_name_is_one_line_with_the_nearest(planned: Path, name: str, nearest: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertline.files import read_object
-from bertline.planning.plan import Plan
+from bertline.planning.plan import Plan, report_fingerprint
 from bertline.results import paths
 from bertline.results.kept import decided_by_any, kept_by_any, model_of, read_choice
 
@@ -71,6 +71,26 @@ def _remains() -> Iterator[Path]:
     )
     found = {path for path in [*Path("results").rglob(".*.part"), *cleaned] if path.stat().st_mtime < before}
     yield from (path for path in found if found.isdisjoint(path.parents))  # the others are deleted with their folder
+
+
+def only_of(plan: Plan) -> list[Path]:
+    """Return the folders of a plan's results, except those that the record of a run outside the plan names."""
+    shared = [
+        *(paths.CORPUS.format(corpus=key) for key in plan.corpora),
+        *(paths.DATASET.format(dataset=key) for key in plan.built_datasets),
+        *(paths.PHASE.format(phase=key) for key in plan.phases),
+        *(paths.FINETUNING.format(finetuning=key) for key in plan.finetunings),
+        *(paths.KEPT.format(kept=key) for key in plan.kept),
+    ]
+    own = [
+        *([paths.EVALUATION.format(evaluation=plan.evaluation["fingerprint"])] if plan.evaluation else []),
+        *(paths.RUN.format(run=name) for name in plan.runs),
+        paths.REPORT.format(fingerprint=report_fingerprint(plan)),
+    ]
+    records = Path().glob(paths.RECORD.format(run="*", fingerprint="*"))
+    others = [record.read_bytes() for record in records if record.parent.name not in plan.runs]
+    unshared = [folder for folder in map(Path, shared) if not any(folder.name.encode() in record for record in others)]
+    return [*unshared, *map(Path, own)]
 
 
 def not_asked_for(plan: Plan) -> list[Prunable]:

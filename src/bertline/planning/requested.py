@@ -108,4 +108,4 @@ def nearest(path: str, names: list[str], runs: Iterable[str]) -> list[str]:
 def _unknown(name: str, near: list[str], inside: str | None) -> BertlineError:
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     where = f"there is nothing of this name in {inside}" if inside else "there is no target of this name"
-    return BertlineError(f"{name}: {where}; {meant}`make targets` lists them")
+    return BertlineError(f"{name}: {where}; {meant}`make targets CONFIG=...` lists them")

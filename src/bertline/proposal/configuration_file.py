@@ -151,7 +151,7 @@ def configuration(
     for line in summary(text, proposal, machine):
         lines.comment(line)
     lines.comment(
-        f"The {proposal.limit} limits the training. Change any value; `make plan` then shows what will run. Run it:"
+        f"The {proposal.limit} limits the training. Change any value; `make plan CONFIG={path}` then shows what will run. Run it:"
     )
     lines.comment(f"    {command(path, proposal, machine)}")
     lines.add(0, "", "")

@@ -22,7 +22,7 @@ def report_of(*runs: str, directory: Path | None = None) -> str:
     Args:
         runs: names in results/runs, records of results/runs/*/ or their fingerprints; also separated by commas. By
             default all runs.
-        directory: the folder to write (default: results/report/of-NAMES).
+        directory: the folder to write (default: results/report/of-NAMES, or every-run).
 
     Returns the page's path. Raises BertlineError for an unknown run, with the most similar names.
     """
