@@ -103,6 +103,25 @@ def test_what_a_card_counts_is_warned_of(changes: dict[str, Any], expected: list
     assert found(card | changes) == expected
 
 
+def test_the_advice_about_an_imported_dataset_is_about_its_files() -> None:
+    files = [{"samples": 40}, {"samples": 0}]
+    section = {"samples": 40, "samples_with_random_next": 4, "train": files, "held_out": []}
+    card = {
+        "settings": {"pair_objective": "next_sentence"},
+        "imported": {},
+        "corpora": [{"name": "theirs", "documents": 2, "read": 2, "kept": 2, "dropped": {}}],
+        "sequence_lengths": {"64": section},
+        "documents": 2,
+    }
+    assert warnings_of(card) == [
+        "10% of the samples of length 64 have a random second segment, not half; make the files again, in which half "
+        "of the labels are 1",
+        "no samples of length 64 are held out, so the held-out loss says little; give files, or more of them, with "
+        "--held-out",
+        "1 of 2 files of length 64 are empty; leave them out",
+    ]
+
+
 @pytest.mark.parametrize(("dropped", "warned"), [({"c4_sentences": 4, "fineweb_list": 2}, 1), ({"c4_sentences": 4}, 0)])
 def test_filters_that_drop_most_of_a_corpus_are_warned_of(dropped: dict[str, int], warned: int) -> None:
     corpus = {"name": "web", "read": 10, "dropped": {"short": 3, **dropped}}

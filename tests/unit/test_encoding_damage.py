@@ -109,11 +109,55 @@ def test_damaged_static_masks_are_named(masked: Path, column: str, index: int, v
         before = file[column][index]
         file[column][index] = value
     try:
-        with pytest.raises(BertlineError, match=rf"00000.h5: {what}; the file is damaged"):
+        with pytest.raises(BertlineError, match=rf"00000.h5: {what}; the file is damaged, import its files again$"):
             open_dataset(masked, 64, "train").gather(np.arange(3))
     finally:
         with h5py.File(path, "r+") as file:
             file[column][index] = before
+
+
+@pytest.mark.parametrize(("index", "change"), [(0, 1), (-1, -1)])
+def test_offsets_of_masks_that_leave_some_out_stop_the_opening(
+    masked: Path, tmp_path: Path, index: int, change: int
+) -> None:
+    shutil.copytree(masked.parent, tmp_path / "damaged")
+    with h5py.File(tmp_path / "damaged/seq64/00000.h5", "r+") as file:
+        assert (np.diff(file["mask_offsets"][:])[[0, -1]] > 0).all()
+        file["mask_offsets"][index] = int(file["mask_offsets"][index]) + change
+    with pytest.raises(BertlineError, match="mask_offsets do not rise from 0 to the number of masks; the file is"):
+        open_dataset(tmp_path / "damaged/dataset.json", 64, "train")
+
+
+def test_a_corpus_that_is_not_in_the_card_is_named(masked: Path, tmp_path: Path) -> None:
+    shutil.copytree(masked.parent, tmp_path / "damaged")
+    reader = open_dataset(tmp_path / "damaged/dataset.json", 64, "train")
+    assert {corpus for block in reader.corpora() for corpus in block.tolist()} == {0}
+    with h5py.File(tmp_path / "damaged/seq64/00000.h5", "r+") as file:
+        file["corpus_index"][11] = 1
+    with pytest.raises(BertlineError, match=r"00000.h5: corpus_index names corpus 1, which is not there; the file is"):
+        list(reader.corpora())
+
+
+def test_the_advice_for_a_damaged_import_is_to_import_again(masked: Path, tmp_path: Path) -> None:
+    shutil.copytree(masked.parent, tmp_path / "damaged")
+    card, path = tmp_path / "damaged/dataset.json", tmp_path / "damaged/seq64/00000.h5"
+    with pytest.raises(BertlineError, match="is encoded for sequence lengths 64, not 128; import files of this length"):
+        open_dataset(card, 128, "train")
+    with h5py.File(path, "r+") as file:
+        file["next_sentence_labels"][0] = 7
+    with pytest.raises(BertlineError, match=r"the file is damaged, import its files again$"):
+        open_dataset(card, 64, "train").gather(np.arange(1))
+    content = json.loads(card.read_text())
+    content["sequence_lengths"]["64"]["train"][0]["tokens"] += 1
+    card.write_text(json.dumps(content))
+    with pytest.raises(BertlineError, match=r"has another number of tokens than stated .*; import its files again$"):
+        open_dataset(card, 64, "train")
+    path.write_bytes(path.read_bytes()[:-100_000])
+    with pytest.raises(BertlineError, match=r"00000.h5.*run `snakemake encode`, or import it again$"):
+        open_dataset(card, 64, "train")
+    path.unlink()
+    with pytest.raises(BertlineError, match=r"00000.h5 does not exist; run `snakemake encode`, or import it again$"):
+        open_dataset(card, 64, "train")
 
 
 def test_a_second_segment_must_begin_before_the_end_of_its_sample(card: Path) -> None:
@@ -205,6 +249,7 @@ def test_one_rank_finds_a_file_with_another_digest(card: Path, world_size: int) 
     ]
     [found] = filter(None, [one.finish() for one in started])
     assert found.startswith(f"{path} is damaged: ")
+    assert "delete it, run `snakemake encode` or import it again, then run the same command again" in found
     assert read_all(card)
 
 

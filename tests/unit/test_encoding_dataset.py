@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import itertools
 import json
 import shutil
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import h5py
 import numpy as np
 import pytest
 from encoding_helpers import FINGERPRINT, VOCABULARY, make_dataset
@@ -232,7 +234,7 @@ def test_a_card_is_not_written_over_files_of_another_dataset(copied: Path) -> No
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"layout_version": 2}, "dataset.json has layout version 2, expected is 1; encode the dataset again"),
+        ({"layout_version": 2}, "dataset.json has layout version 2, expected is 1; encode or import the dataset again"),
         ({"fingerprint": "f" * 16}, "belongs to another dataset than stated in its dataset.json"),
     ],
 )
@@ -259,7 +261,7 @@ def test_a_card_without_a_key_is_one_line(copied: Path, keys: list[str], fault: 
         inner = inner[key]
     del inner[keys[-1]]
     copied.write_text(json.dumps(card))
-    with pytest.raises(BertlineError, match=f"dataset.json has {fault}; encode the dataset again"):
+    with pytest.raises(BertlineError, match=f"dataset.json has {fault}; encode or import the dataset again"):
         open_dataset(copied, 32, "train")
 
 
@@ -333,6 +335,30 @@ def test_the_validator_finds_another_tokenizer(copied: Path) -> None:
 def test_the_validator_finds_counts_that_do_not_add_up(copied: Path, changes: dict[str, Any], fault: str) -> None:
     change(copied, **changes)
     with pytest.raises(BertlineError, match=fault):
+        validate_dataset(copied)
+
+
+@pytest.mark.parametrize("name", ["samples", "unplaced_tokens", "length_histogram"])
+def test_the_validator_finds_totals_of_a_length_that_are_not_those_of_its_files(copied: Path, name: str) -> None:
+    card = json.loads(copied.read_text())
+    section = card["sequence_lengths"]["64"]
+    if name == "length_histogram":
+        section[name]["counts"][-1] += 1
+    else:
+        section[name] += 1
+    change(copied, sequence_lengths=card["sequence_lengths"])
+    with pytest.raises(BertlineError, match=r"the counts of sequence length 64 are not those of the files; encode or"):
+        validate_dataset(copied)
+
+
+def test_the_validator_finds_lengths_that_are_not_of_the_same_text(copied: Path) -> None:
+    path = copied.parent / "seq64/00001.h5"
+    with h5py.File(path, "r+") as file:
+        file.attrs["unknown_tokens"] += np.uint64(1)
+    card = json.loads(copied.read_text())
+    card["sequence_lengths"]["64"]["train"][1]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    change(copied, sequence_lengths=card["sequence_lengths"])
+    with pytest.raises(BertlineError, match=r"00001.h5 and those of other lengths are not made from the same text"):
         validate_dataset(copied)
 
 

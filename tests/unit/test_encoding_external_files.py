@@ -114,6 +114,28 @@ def unknown_filter(file: h5py.File) -> None:
     dataset.write_direct_chunk((0, 0), ROW.tobytes())
 
 
+def more_masks_than_tokens(file: h5py.File) -> None:
+    """Each sample's row takes as much memory as many samples."""
+    file.create_dataset("input_ids", data=ROW)
+    for name in ("masked_lm_positions", "masked_lm_ids"):
+        content = np.pad(file[name][:], ((0, 0), (0, 6)))
+        del file[name]
+        file[name] = content
+
+
+def long_sequences(file: h5py.File) -> None:
+    for name in ("input_mask", "segment_ids"):
+        content = np.pad(file[name][:], ((0, 0), (0, (1 << 16) - 8)))
+        del file[name]
+        file.create_dataset(name, data=content, compression="gzip")
+    file.create_dataset("input_ids", data=np.pad(ROW, ((0, 0), (0, (1 << 16) - 8))), compression="gzip")
+
+
+def missing_chunk(file: h5py.File) -> None:
+    """A chunk that was never written is read as zeros."""
+    file.create_dataset("input_ids", ROW.shape, "<i4", chunks=(1, 5))[:, :5] = ROW[:, :5]
+
+
 def no_columns(file: h5py.File) -> None:
     for name in ("input_ids", "input_mask", "segment_ids"):
         dtype = file[name].dtype if name in file else "<i4"
@@ -140,6 +162,9 @@ ATTACKS: list[tuple[Callable[[h5py.File], None], str]] = [
     (huge_chunk, "input_ids has chunks of 2147483648 bytes"),
     (unknown_filter, "input_ids needs the filter 32999"),
     (no_columns, "input_ids has rows of 0"),
+    (long_sequences, "input_ids has rows of 65536, allowed are 1 to 65535; make the file again"),
+    (more_masks_than_tokens, "masked_lm_positions has rows of 9, allowed are 1 to 8; make the file again"),
+    (missing_chunk, "input_ids has 4 chunks, of which 2 are stored"),
 ]
 
 
@@ -208,7 +233,7 @@ def test_a_native_file_that_is_not_what_it_seems_is_not_opened(
     shutil.copy(native, path)
     with h5py.File(path, "r+", libver="latest") as file:
         change(file)
-    with pytest.raises(BertlineError, match=r"run `snakemake encode`$") as caught:
+    with pytest.raises(BertlineError, match=r"run `snakemake encode`, or import it again$") as caught:
         open_samples(path)
     assert str(path) in str(caught.value)
     assert message in str(caught.value)

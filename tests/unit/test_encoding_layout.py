@@ -247,7 +247,9 @@ def test_another_layout_version_is_refused(encoded: Path, tmp_path: Path) -> Non
     shutil.copy(encoded / "32.h5", tmp_path / "32.h5")
     with h5py.File(tmp_path / "32.h5", "r+") as file:
         file.attrs["layout_version"] = np.uint64(2)
-    with pytest.raises(BertlineError, match=r"32.h5 has layout version 2, expected is 1; encode the dataset again"):
+    with pytest.raises(
+        BertlineError, match=r"32.h5 has layout version 2, expected is 1; encode or import the dataset again"
+    ):
         open_samples(tmp_path / "32.h5")
 
 

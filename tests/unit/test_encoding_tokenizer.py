@@ -25,6 +25,7 @@ from bertline.encoding.tokenizer import (
     continuations,
     load_tokenizer,
     make_tokenizer,
+    read_tokenizer,
     save_tokenizer,
     special_token_ids,
     take_tokenizer,
@@ -79,6 +80,96 @@ def test_ids_are_line_numbers_whatever_the_line_ends(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes("\r\n".join(unusual).encode())
     tokenizer = take_tokenizer(tmp_path / "vocab.txt", lowercase=True)
     assert [tokenizer.token_to_id(token) for token in unusual] == list(range(len(unusual)))
+
+
+@pytest.mark.parametrize(("place", "line"), [(9, 10), (len(VOCABULARY), len(VOCABULARY) + 1)])
+def test_an_empty_line_is_named_and_one_line_end_at_the_end_is_none(tmp_path: Path, place: int, line: int) -> None:
+    lines = [*VOCABULARY[:place], "", *VOCABULARY[place:]]
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt", lines)
+    for _ in range(2):
+        with pytest.raises(BertlineError, match=rf"vocab.txt: line {line} is empty; remove it, or get the file again"):
+            take_tokenizer(vocabulary, lowercase=True)
+        vocabulary.write_text(vocabulary.read_text() + "\n")  # another empty line is no duplicate
+    for end in ("", "\n"):
+        vocabulary.write_text("\n".join(VOCABULARY) + end)
+        assert take_tokenizer(vocabulary, lowercase=True).get_vocab_size() == len(VOCABULARY)
+
+
+SETTINGS_BESIDE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (
+        {"do_lower_case": False},
+        {"lowercase": True},
+        "lowercase is true, but tokenizer_config.json next to it means do_lower_case: false",
+    ),
+    (
+        {},
+        {"lowercase": False},
+        "lowercase is false, but tokenizer_config.json next to it means do_lower_case: true",
+    ),
+    (
+        {"do_lower_case": True, "strip_accents": False},
+        {"lowercase": True},
+        "strip_accents is true, but tokenizer_config.json next to it means strip_accents: false",
+    ),
+    (
+        {"do_lower_case": False},
+        {"strip_accents": True},
+        "strip_accents is true, but tokenizer_config.json next to it means strip_accents: false",
+    ),
+    (
+        {"tokenize_chinese_chars": False},
+        {"lowercase": True},
+        "tokenize_chinese_chars is true, but tokenizer_config.json next to it means tokenize_chinese_chars: false",
+    ),
+]
+
+
+@pytest.mark.parametrize(("beside", "given", "fault"), SETTINGS_BESIDE)
+def test_a_vocabulary_is_not_read_with_other_settings_than_those_next_to_it(
+    tmp_path: Path, beside: dict[str, Any], given: dict[str, Any], fault: str
+) -> None:
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt", VOCABULARY)
+    take_tokenizer(vocabulary, **given)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(beside))
+    with pytest.raises(BertlineError) as caught:
+        take_tokenizer(vocabulary, **given)
+    remedy = "give the same, or move it to a folder without that file"
+    assert str(caught.value) == f"{vocabulary}: {fault}; {remedy}"
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"do_lower_case": False},
+        {"do_lower_case": True, "strip_accents": False},
+        {"tokenize_chinese_chars": False},
+        {"tokenizer_class": "BertTokenizer"},
+    ],
+)
+def test_a_vocabulary_has_the_settings_next_to_it_unless_others_are_given(
+    tmp_path: Path, beside: dict[str, Any]
+) -> None:
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt", VOCABULARY)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(beside))
+    expected = read_tokenizer(vocabulary).to_str()
+    assert take_tokenizer(vocabulary).to_str() == expected
+    normalizer = json.loads(expected)["normalizer"]
+    assert normalizer["lowercase"] == beside.get("do_lower_case", True)
+    assert normalizer["strip_accents"] == beside.get("strip_accents")
+    assert normalizer["handle_chinese_chars"] == beside.get("tokenize_chinese_chars", True)
+    if "tokenize_chinese_chars" not in beside:
+        same = take_tokenizer(vocabulary, lowercase=normalizer["lowercase"], strip_accents=normalizer["strip_accents"])
+        assert same.to_str() == expected
+
+
+def test_a_tokenizer_is_not_written_over_the_vocabulary_that_it_is_made_of(tmp_path: Path) -> None:
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt", VOCABULARY)
+    (tmp_path / "link.txt").symlink_to(vocabulary)
+    for output in ("vocab.txt", "link.txt"):
+        command = [sys.executable, SCRIPT.with_name("take_tokenizer.py"), vocabulary, "--output", tmp_path / output]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert finished.stderr.splitlines() == [f"error: {tmp_path / output} is the vocabulary; name another output"]
+    assert take_tokenizer(vocabulary, lowercase=True).get_vocab_size() == len(VOCABULARY)
 
 
 def test_a_tokenizer_json_gives_the_bytes_that_its_vocabulary_gave(tmp_path: Path) -> None:
@@ -200,6 +291,15 @@ def test_training_is_the_same_where_characters_do_not_all_fit(tmp_path: Path) ->
     assert first.get_vocab_size() <= 120
     assert letters[0] in first.get_vocab()
     assert letters[-1] not in first.get_vocab()
+
+
+@pytest.mark.parametrize("train", [train_wordpiece, train_unigram])
+def test_rare_characters_are_tokens_up_to_the_first_thousand(tmp_path: Path, train: Callable[..., Tokenizer]) -> None:
+    rare = [chr(code) for code in range(0x400, 0x400 + 40)]
+    common = [["the old river ran by the mill " * 20] * 1000] * 2  # one character in 10,000 is more than all rare ones
+    shard = write_shard(tmp_path / "0.txt.zst", [*common, [" ".join(rare)]])
+    tokenizer = train([shard], vocab_size=2100, lowercase=False, strip_accents=False, seed=1)
+    assert tokenizer.token_to_id("[UNK]") not in tokenizer.encode(" ".join(rare)).ids
 
 
 def test_a_trained_tokenizer_encodes_its_text_without_unknown_tokens(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from encoding_helpers import VOCABULARY, make_dataset
 from bertline.console import BertlineError
 from bertline.encoding.imports import import_dataset
 from bertline.encoding.inspection import problems_of, show_samples
+from bertline.encoding.statistics import compare_samples
 from bertline.training.data.exporting import export_samples
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
@@ -150,6 +151,14 @@ def test_types_shapes_and_mixtures_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.hdf5").write_text("none")
     assert "is not a complete file of samples" in next(problems_of(tmp_path / "text.hdf5"))
     assert "does not exist" in next(problems_of(tmp_path / "absent.hdf5"))
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_special_tokens_are_two_or_three_in_a_row(tmp_path: Path, width: int) -> None:
+    places = [row[:width] + [7] * (width - 3) for row in GPAULOSKI["special_token_positions"]]
+    path = write(tmp_path / "a.hdf5", {**GPAULOSKI, "special_token_positions": places})
+    fault = f"special_token_positions has rows of {width}, allowed are 2 or 3; make the file again"
+    assert list(problems_of(path)) == [f"{path}: {fault}"]
 
 
 def test_a_problem_of_many_samples_is_one_line(tmp_path: Path) -> None:
@@ -297,11 +306,50 @@ def test_samples_are_shown_as_text(tmp_path: Path, vocabulary: Path) -> None:
     ]
     with pytest.raises(BertlineError, match="has no sample 2; it has 2, counted from 0"):
         show_samples(path, sample=2)
-    negative = np.array(NVIDIA["masked_lm_positions"])
-    negative[0, 0] = -2
-    damaged = write(tmp_path / "c.hdf5", {**NVIDIA, "masked_lm_positions": negative})
-    with pytest.raises(BertlineError, match=r"damaged \(-2 in masked_lm_positions is negative\); validate_samples.py"):
-        show_samples(damaged)
+
+
+@pytest.mark.parametrize(
+    ("columns", "name", "place", "value", "fault"),
+    [
+        (NVIDIA, "masked_lm_positions", 0, -2, "-2 in masked_lm_positions is outside its sample"),
+        (NVIDIA, "masked_lm_positions", 1, 6, "6 in masked_lm_positions is outside its sample"),
+        (GPAULOSKI, "special_token_positions", 2, 8, "8 in special_token_positions is outside its row"),
+        (GPAULOSKI, "special_token_positions", 2, -2, "-2 in special_token_positions is outside its row"),
+    ],
+)
+def test_places_outside_a_sample_are_one_line(
+    tmp_path: Path, columns: dict[str, Any], name: str, place: int, value: int, fault: str
+) -> None:
+    path = write(tmp_path / "a.hdf5", columns, {(name, 1, place): value})
+    for read in (lambda: show_samples(path), lambda: compare_samples([path])):
+        with pytest.raises(BertlineError, match=rf"are damaged \({fault}\); validate_samples.py shows what is wrong$"):
+            read()
+    assert list(problems_of(path))
+
+
+@pytest.mark.parametrize("number", [-5, -(2**31), 23, 2**31 - 1])
+def test_ids_outside_the_vocabulary_are_shown_and_compared_as_numbers(
+    tmp_path: Path, vocabulary: Path, number: int
+) -> None:
+    changes = {
+        ("input_ids", 0, 1): number,  # a token
+        ("input_ids", 0, 2): number,  # what hides one
+        ("masked_lm_ids", 1, 0): number,  # a hidden one
+    }
+    path = write(tmp_path / "a.hdf5", NVIDIA, changes)
+    assert show_samples(path, tokenizer=vocabulary).split("\n") == [
+        "sample 0: 7 tokens, label 0, B follows A, layout nvidia",
+        f"  A  [CLS] {number} {number} [SEP]",
+        "  B  town old [SEP]",
+        f"  masked  2 {number} for river, 5 old for old",
+        "sample 1: 6 tokens, label 1, B is random, layout nvidia",
+        "  A  [CLS] bridge [SEP]",
+        "  B  the sea [SEP]",
+        f"  masked  3 the for {number}",
+    ]
+    columns = compare_samples([path]).split("\n")[2].split()
+    # Three masks: one unchanged, two replaced, by an id each.
+    assert [float(share) for share in columns[-3:]] == [33.3, 33.3, 33.3]
 
 
 def test_native_samples_name_their_document_and_corpus(tmp_path: Path) -> None:

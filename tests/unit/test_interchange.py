@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -250,6 +252,56 @@ def test_files_that_do_not_go_together_are_refused_in_one_line(made: Path, impor
         export_samples([imported.parent / "seq64/00000.h5"], imported, [tmp_path / "c.hdf5"], "nvidia")
     with pytest.raises(BertlineError, match=r"is not one of the files that .*dataset.json lists"):
         export_samples([card.parent / "seq64/00000.h5"], imported, [tmp_path / "c.hdf5"], "nvidia")
+
+
+def test_an_export_replaces_no_file_of_the_dataset(made: Path, tmp_path: Path) -> None:
+    card = tmp_path / "data/dataset.json"
+    shutil.copytree(made / "data", card.parent)
+    samples = card.parent / "seq64/00000.h5"
+    os.link(card.parent / "seq64/00001.h5", tmp_path / "hard.h5")
+    (tmp_path / "soft").symlink_to(card.parent)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    taken = ("data/seq64/00000.h5", "data/seq32/held_out.h5", "soft/seq64/00001.h5", "hard.h5")
+    for output in (*taken, "data/dataset.json", "soft/tokenizer.json"):
+        with pytest.raises(BertlineError, match=rf"{output} is a file of the dataset; name another output"):
+            export_samples([samples], card, [tmp_path / output], "gpauloski")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_two_exports_do_not_have_one_output(made: Path, tmp_path: Path) -> None:
+    card = made / "data/dataset.json"
+    samples = [card.parent / f"seq64/0000{number}.h5" for number in range(2)]
+    (tmp_path / "link").symlink_to(tmp_path)
+    for second in (tmp_path / "a.hdf5", tmp_path / "link/a.hdf5"):
+        with pytest.raises(BertlineError, match=r"a.hdf5 is the output of two files; name one for each"):
+            export_samples(samples, card, [tmp_path / "a.hdf5", second], "gpauloski")
+        assert not (tmp_path / "a.hdf5").exists()
+    for _ in range(2):  # an export may be made again
+        export_samples(samples, card, [tmp_path / "a.hdf5", tmp_path / "b.hdf5"], "gpauloski")
+
+
+@pytest.mark.parametrize("layout", ["nvidia", "gpauloski"])
+def test_segments_in_the_wrong_order_are_not_exported_as_random_ones(
+    tmp_path: Path, layout: Literal["nvidia", "gpauloski"]
+) -> None:
+    card = make_dataset(tmp_path / "data", pair_objective="sentence_order", lengths=(32,))
+    samples = card.parent / "seq32/00000.h5"
+    with pytest.raises(BertlineError) as caught:
+        export_samples([samples], card, [tmp_path / "a.hdf5"], layout)
+    assert str(caught.value) == (
+        f"{samples}: a label 1 means that A follows B (pair_objective: sentence_order), but in the layout {layout} "
+        "that B is random; export a dataset with another pair_objective"
+    )
+    assert not (tmp_path / "a.hdf5").exists()
+
+
+def test_more_predictions_than_tokens_are_not_exported(made: Path, tmp_path: Path) -> None:
+    card = made / "data/dataset.json"
+    samples, output = card.parent / "seq64/00000.h5", tmp_path / "a.hdf5"
+    with pytest.raises(BertlineError, match="--max-predictions: given 65, allowed are at most 64, as many as tokens"):
+        export_samples([samples], card, [output], "nvidia", dupe_factor=1, max_predictions=65)
+    export_samples([samples], card, [output], "nvidia", dupe_factor=1, max_predictions=64)
+    import_dataset([output], made / "vocab.txt", tmp_path / "imported")
 
 
 def test_the_scripts_lead_there_and_back(made: Path, tmp_path: Path) -> None:

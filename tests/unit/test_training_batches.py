@@ -125,6 +125,18 @@ def test_equal_ranks_take_turns():
     assert assign_to_ranks(7, (1.0, 1.0, 1.0)).tolist() == [0, 1, 2, 0, 1, 2, 0]
 
 
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ((1.0, 0.5), [0, 1, 0, 0, 1, 0, 0]),  # turns in the middle of each rank's share, not at its end
+        ((0.5, 1.0), [1, 0, 1, 1, 0, 1, 1]),
+        ((1.0, 0.0, 0.25), [0, 0, 2, 0, 0, 0, 0]),
+    ],
+)
+def test_a_faster_rank_takes_more_turns_from_the_middle_of_its_share(weights, expected):
+    assert assign_to_ranks(7, weights).tolist() == expected
+
+
 def test_packed_sequences_follow_each_other(reader):
     batch = batch_of(reader, size=40)
     for fixed in (False, True):

@@ -20,19 +20,16 @@ from bertline.console import BertlineError, progress
 from bertline.encoding.inspection import problems_of, summary_of
 
 
-def validate(
-    files: list[Path], *, tokenizer: Path | None = None, lowercase: bool = True, processes: PositiveInt = 1
-) -> None:
+def validate(files: list[Path], *, tokenizer: Path | None = None, processes: PositiveInt = 1) -> None:
     """Check files.
 
     Args:
         files: files of samples, in any layout.
         tokenizer: the vocab.txt or tokenizer.json to check ids against.
-        lowercase: case of a vocab.txt.
         processes: files checked at once; each needs a core.
     """
     count = 0
-    check = partial(_check, tokenizer=tokenizer, lowercase=lowercase)
+    check = partial(_check, tokenizer=tokenizer)
     with ProcessPoolExecutor(processes) as pool:
         for problems, summary in progress(
             pool.map(check, files), description="validating", unit="file", total=len(files), shown=len(files) > 1
@@ -43,9 +40,9 @@ def validate(
         raise BertlineError(f"problems found: {count}, in {len(files)} files; fetch these files or make them again")
 
 
-def _check(path: Path, *, tokenizer: Path | None, lowercase: bool) -> tuple[list[str], str]:
+def _check(path: Path, *, tokenizer: Path | None) -> tuple[list[str], str]:
     """Return the problems of a file, and, without any, its summary."""
-    problems = list(problems_of(path, tokenizer, lowercase=lowercase))
+    problems = list(problems_of(path, tokenizer))
     return problems, "" if problems else summary_of(path)
 
 

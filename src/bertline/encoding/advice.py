@@ -133,6 +133,7 @@ def _of_tokens(card: Json) -> Iterator[str]:
 
 def _of_samples(card: Json) -> Iterator[str]:
     """Yield the warnings of the sequence length for which they are worst: those of the others have the same reason."""
+    is_import = "imported" in card
     sections = [(length, section) for length, section in card["sequence_lengths"].items() if section["train"]]
     if not sections:
         return
@@ -141,9 +142,12 @@ def _of_samples(card: Json) -> Iterator[str]:
         far, length = max((abs(share - 0.5), length) for share, (length, _) in zip(shares, sections, strict=True))
         if far > RANDOM_MARGIN:
             share = shares[[length for length, _ in sections].index(length)]
+            remedy = (
+                "give each shard several documents: divide the texts by separator or sentences: lines, or lower shards"
+            )
             yield (
-                f"{share:.0%} of the samples of length {length} have a random second segment, not half; give each "
-                "shard several documents: divide the texts by separator or sentences: lines, or lower shards"
+                f"{share:.0%} of the samples of length {length} have a random second segment, not half; "
+                f"{'make the files again, in which half of the labels are 1' if is_import else remedy}"
             )
     if card.get("settings", {}).get("pair_objective") == "sentence_order":
         divided, length = max(
@@ -159,15 +163,18 @@ def _of_samples(card: Json) -> Iterator[str]:
         (sum(entry["samples"] for entry in section[HELD_OUT]), length) for length, section in sections
     )
     if held_out < MIN_HELD_OUT_SAMPLES:
+        remedy = "raise held_out, or divide the texts into more documents"
         yield (
-            f"{held_out or 'no'} samples of length {length} are held out, so the held-out loss says little; raise "
-            "held_out, or divide the texts into more documents"
+            f"{held_out or 'no'} samples of length {length} are held out, so the held-out loss says little; "
+            f"{'give files, or more of them, with --held-out' if is_import else remedy}"
         )
     empty, length, shards = max(
         (sum(not entry["samples"] for entry in section["train"]), length, len(section["train"]))
         for length, section in sections
     )
-    if empty > EMPTY_SHARE * shards:
+    if empty > EMPTY_SHARE * shards and is_import:
+        yield f"{empty} of {shards} files of length {length} are empty; leave them out"
+    elif empty > EMPTY_SHARE * shards:
         yield (
             f"{empty} of {shards} shards of length {length} are empty, with {card.get('documents', 0)} documents to "
             "train on; lower shards, or divide the texts into documents"

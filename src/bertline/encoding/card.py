@@ -110,6 +110,11 @@ def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[Sample
     for length, of_length in files.items():
         check_files(card, length, of_length)
         if not card["sequence_lengths"][str(length)]["samples"]:
+            if "imported" in card:
+                raise BertlineError(
+                    f"{directory}: the files of length {length} have no usable sample to train on; give others, or "
+                    "leave out this length"
+                )
             names = ", ".join(corpus["name"] for corpus in card["corpora"])
             raise BertlineError(
                 f"{directory}: the dataset of {names} has no sample of length {length} to train on, from "
@@ -260,7 +265,9 @@ def _validate(content: Json, card: Path, processes: int) -> str:
         f"{card} does not describe the {tokenizer['file']} next to it",
     )
     files: dict[str, list[SampleFile]] = {}
-    for length, section in content["sequence_lengths"].items():
+    # In the order in which the card's counts were taken from them: JSON sorts the lengths as text.
+    sections = sorted(content["sequence_lengths"].items(), key=lambda item: int(item[0]))
+    for length, section in sections:
         entries = [entry for split in SPLITS for entry in section[split]]
         samples = [directory / entry["file"] for entry in entries]
         with ProcessPoolExecutor(processes) as pool:
@@ -279,7 +286,7 @@ def _validate(content: Json, card: Path, processes: int) -> str:
         texts = {tuple(file.attributes[name] for name in shared) for file in siblings}
         _check(len(texts) == 1, f"{siblings[0].path} and those of other lengths are not made from the same text")
     _check_documents(content, card, next(iter(files.values())))
-    counts = ", ".join(f"{section['samples']:,} of length {n}" for n, section in content["sequence_lengths"].items())
+    counts = ", ".join(f"{section['samples']:,} of length {n}" for n, section in sections)
     return (
         f"valid: {content['documents']:,} documents and {content['held_out_documents']:,} held out; samples: {counts}"
     )
@@ -307,4 +314,4 @@ def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFi
 
 def _check(holds: bool, problem: str) -> None:
     if not holds:
-        raise BertlineError(f"{problem}; encode again")
+        raise BertlineError(f"{problem}; encode or import it again")

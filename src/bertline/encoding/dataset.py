@@ -109,9 +109,9 @@ class SampleReader:
         for file, first in zip(files, self._firsts.tolist(), strict=False):
             for block in file.blocks():
                 place = slice(first + block.start, first + block.stop)
-                self.lengths[place] = lengths = _lengths(file, block, sequence_length)
+                self.lengths[place] = lengths = _lengths(file, block, sequence_length, card)
                 if self.mask_counts is not None:
-                    self.mask_counts[place] = _mask_counts(file, block, lengths)
+                    self.mask_counts[place] = _mask_counts(file, block, lengths, card)
         self._batches_to_read_ahead = 0
         self._threads: ThreadPoolExecutor | None = None
 
@@ -124,7 +124,7 @@ class SampleReader:
             for block in file.blocks():
                 corpora = file.corpus_index[block]
                 if corpora.max() >= len(self.card["corpora"]):
-                    raise _damaged(file, f"corpus_index names corpus {corpora.max()}, which is not there")
+                    raise _damaged(file, f"corpus_index names corpus {corpora.max()}, which is not there", self.card)
                 yield corpora
 
     def gather(self, indices: np.ndarray) -> Batch:
@@ -218,10 +218,10 @@ class SampleReader:
                 first = int(where.argmax())
                 sample = first if counts is None else int(np.searchsorted(np.cumsum(counts), first, side="right"))
                 [number], [row] = self._rows(indices[sample : sample + 1])
-                raise _damaged(self._files[number], f"sample {row} {what}")
+                raise _damaged(self._files[number], f"sample {row} {what}", self.card)
 
 
-def _lengths(file: SampleFile, block: slice, most: int) -> np.ndarray:
+def _lengths(file: SampleFile, block: slice, most: int, card: Json) -> np.ndarray:
     """Return the number of tokens of each sample of a block: int64 [samples].
 
     Raises BertlineError unless each has 1 to `most`, and the last one of the file ends with the file's tokens.
@@ -230,13 +230,13 @@ def _lengths(file: SampleFile, block: slice, most: int) -> np.ndarray:
     invalid = (lengths < 1) | (lengths > most)
     if invalid.any():
         row = int(invalid.argmax())
-        raise _damaged(file, f"sample {block.start + row} has {lengths[row]} tokens, allowed are 1 to {most}")
+        raise _damaged(file, f"sample {block.start + row} has {lengths[row]} tokens, allowed are 1 to {most}", card)
     if file.sample_offsets[0] != 0 or file.sample_offsets[-1] != len(file.input_ids):
-        raise _damaged(file, "sample_offsets do not rise from 0 to the number of tokens")
+        raise _damaged(file, "sample_offsets do not rise from 0 to the number of tokens", card)
     return lengths
 
 
-def _mask_counts(file: SampleFile, block: slice, lengths: np.ndarray) -> np.ndarray:
+def _mask_counts(file: SampleFile, block: slice, lengths: np.ndarray, card: Json) -> np.ndarray:
     """Return the number of static masks of each sample of a block: int64 [samples].
 
     Raises BertlineError unless each has at most as many as tokens, and the last one of the file ends with its masks.
@@ -248,14 +248,19 @@ def _mask_counts(file: SampleFile, block: slice, lengths: np.ndarray) -> np.ndar
     invalid = (counts < 0) | (counts > lengths)
     if invalid.any():
         row = int(invalid.argmax())
-        raise _damaged(file, f"sample {block.start + row} has {counts[row]} masks for {lengths[row]} tokens")
+        raise _damaged(file, f"sample {block.start + row} has {counts[row]} masks for {lengths[row]} tokens", card)
     if offsets[0] != 0 or offsets[-1] != len(file.masks.masked_positions):
-        raise _damaged(file, "mask_offsets do not rise from 0 to the number of masks")
+        raise _damaged(file, "mask_offsets do not rise from 0 to the number of masks", card)
     return counts
 
 
-def _damaged(file: SampleFile, what: str) -> BertlineError:
-    return BertlineError(f"{file.path}: {what}; the file is damaged, delete it and run `snakemake encode`")
+def _damaged(file: SampleFile, what: str, card: Json) -> BertlineError:
+    return BertlineError(f"{file.path}: {what}; the file is damaged, {_remedy(card)}")
+
+
+def _remedy(card: Json) -> str:
+    """Return what to do about a file that is not as its dataset's card states."""
+    return "import its files again" if "imported" in card else "delete it and run `snakemake encode`"
 
 
 def open_dataset(card: Path | str, sequence_length: int, split: str) -> SampleReader:
@@ -267,9 +272,10 @@ def open_dataset(card: Path | str, sequence_length: int, split: str) -> SampleRe
     content = read_card(card)
     lengths = content["sequence_lengths"]
     if str(sequence_length) not in lengths:
+        remedy = "put it into sequence_lengths and run `snakemake encode`"
         raise BertlineError(
             f"{card} is encoded for sequence lengths {', '.join(lengths)}, not {sequence_length}; "
-            "put it into sequence_lengths and run `snakemake encode`"
+            f"{'import files of this length' if 'imported' in content else remedy}"
         )
     entries = lengths[str(sequence_length)][split]
     _allow_open_files(len(entries), card)
@@ -302,7 +308,7 @@ def read_card(path: Path | str) -> Json:
     version = card.get("layout_version") if isinstance(card, dict) else None
     if version != LAYOUT_VERSION:
         raise BertlineError(
-            f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode the dataset again"
+            f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode or import the dataset again"
         )
     _check_types(card, CARD_TYPES, path)
     tokenizer = card["tokenizer"]
@@ -335,13 +341,15 @@ def _check_types(content: Any, types: Mapping[str, type], path: Path | str, wher
     for key, wanted in types.items():
         name = f"{where}.{key}" if where else key
         if key not in content:
-            raise BertlineError(f"{path} has no '{name}'; encode the dataset again")
+            raise BertlineError(f"{path} has no '{name}'; encode or import the dataset again")
         if type(content[key]) is not wanted:
             raise _wrong(path, name, content[key], NAMES_OF_TYPES[wanted])
 
 
 def _wrong(path: Path | str, key: str, given: Any, allowed: str) -> BertlineError:
-    return BertlineError(f"{path}: {key}: given {str(given)[:80]!r}, allowed is {allowed}; encode the dataset again")
+    return BertlineError(
+        f"{path}: {key}: given {str(given)[:80]!r}, allowed is {allowed}; encode or import the dataset again"
+    )
 
 
 def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: int) -> None:
@@ -357,7 +365,7 @@ def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: in
         if file.attributes[name] != value:
             raise BertlineError(
                 f"{file.path} {problem} than stated in its dataset.json ({file.attributes[name]} instead of {value}); "
-                "delete it and run `snakemake encode`"
+                f"{_remedy(card)}"
             )
 
 

@@ -114,6 +114,12 @@ def _problem_of(file: h5py.File, name: str, file_size: int) -> str | None:
     stored = min(dataset.id.get_storage_size(), file_size)
     if size > stored * MAX_RATIO or (dataset.chunks is None and size > stored):
         return f"claims {size} bytes, of which {stored} are stored"
+    if dataset.chunks is not None:
+        chunks = math.prod(
+            -(-length // of_chunk) for length, of_chunk in zip(dataset.shape, dataset.chunks, strict=True)
+        )
+        if (found := dataset.id.get_num_chunks()) < chunks:
+            return f"has {chunks} chunks, of which {found} are stored"
     return None
 
 

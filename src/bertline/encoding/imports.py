@@ -21,13 +21,13 @@ from bertline.encoding.interchange import (
     InterchangeFile,
     open_interchange,
     read_blocks,
-    usable,
+    reasons_against,
     violations_of,
 )
 from bertline.encoding.layout import SampleFile, open_samples, write_samples
 from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
-from bertline.files import Json, sha256_of_file
+from bertline.files import Json, check_replaceable, read_object, sha256_of_file
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.results import paths
 from bertline.results.paths import HELD_OUT
@@ -51,7 +51,7 @@ def import_dataset(
     output: Path,
     *,
     held_out: tuple[Path, ...] = (),
-    lowercase: bool = True,
+    lowercase: bool | None = None,
     name: str = "imported",
 ) -> str:
     """Make a dataset from files in NVIDIA's or gpauloski's layout; returns a summary. dataset.json is written last.
@@ -61,32 +61,30 @@ def import_dataset(
         tokenizer: the vocab.txt or tokenizer.json of the files.
         output: the dataset's folder.
         held_out: files to evaluate on.
-        lowercase: case of a vocab.txt.
+        lowercase: case of a vocab.txt (default: that of the tokenizer_config.json next to it, else true).
         name: of the corpus in reports.
 
     The files do not record document boundaries: each counts as one document. Raises BertlineError for the first file
-    and sample that violates its layout's rules. Samples of `UNUSABLE` are left out and counted in the card.
+    and sample that violates its layout's rules, for a file that is given twice, and for an output that contains a
+    source or another dataset than an import. Samples of `UNUSABLE` are left out and counted in the card.
     """
+    _check_output(output, [*training, *held_out, tokenizer])
     given = {"train": sorted(training), HELD_OUT: sorted(held_out)}
     files = {split: [open_interchange(path) for path in of_split] for split, of_split in given.items()}
     lengths = _check_together(files)
-    save_tokenizer(take_tokenizer(tokenizer, lowercase=lowercase), output / paths.TOKENIZER)
-    taken = describe_tokenizer(output / paths.TOKENIZER)
+    read = take_tokenizer(tokenizer, lowercase=lowercase)
     layout = files["train"][0].layout
-    sources = {
-        split: [{"file": file.path.name, "sha256": sha256_of_file(file.path)} for file in of_split]
-        for split, of_split in files.items()
-    }
+    sources = _sources(files)
+    save_tokenizer(read, output / paths.TOKENIZER)
+    taken = describe_tokenizer(output / paths.TOKENIZER)
     digests = {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()}
     made_from = {"layout": layout, "files": digests, "tokenizer": taken["sha256"]}
     name_of_result = fingerprint({**made_from, "versions": stage_versions("import")})
     written: dict[int, list[SampleFile]] = {length: [] for length in lengths}
-    dropped = dict.fromkeys(UNUSABLE, 0)
+    dropped = Counter[str](dict.fromkeys(UNUSABLE, 0))
     for file, shard in progress(_shards(files), description="importing", unit="files"):
         path = output / f"seq{file.sequence_length}/{shard}.h5"
-        counts = _import_file(file, path, taken, {"fingerprint": name_of_result, "shard": shard})
-        for what, count in counts.items():
-            dropped[what] += count
+        dropped.update(_import_file(file, path, taken, {"fingerprint": name_of_result, "shard": shard}))
         written[file.sequence_length].append(open_samples(path))
     objectives = {
         file.attributes["pair_objective"] for of_length in written.values() for file in of_length if len(file)
@@ -110,6 +108,30 @@ def import_dataset(
         if count:
             lines.append(f"left out: {count:,} samples that each {reason.replace('has', 'have', 1)}")
     return "\n".join(lines)
+
+
+def _check_output(output: Path, sources: Sequence[Path]) -> None:
+    """Raise BertlineError if the folder `output` contains one of the sources, or a dataset that was not imported."""
+    check_replaceable(output.resolve(), sources=sources)
+    card = output / paths.CARD
+    # A plan is there before the card of a dataset that is being encoded.
+    if (output / paths.PLAN).exists() or (card.exists() and "imported" not in read_object(card)):
+        raise BertlineError(f"{output} holds a dataset that was not imported; name another output")
+
+
+def _sources(files: Mapping[str, Sequence[InterchangeFile]]) -> dict[str, list[Json]]:
+    """Return the name and the SHA-256 of every file. Raises BertlineError if two files with samples are the same."""
+    sources: dict[str, list[Json]] = {split: [] for split in files}
+    known: dict[str, Path] = {}
+    for split, file in ((split, file) for split, of_split in files.items() for file in of_split):
+        digest = sha256_of_file(file.path)
+        if len(file) and digest in known:
+            raise BertlineError(
+                f"{file.path} and {known[digest]} are the same file; give each once, to train on or as held out"
+            )
+        known[digest] = file.path
+        sources[split].append({"file": file.path.name, "sha256": digest})
+    return sources
 
 
 def _check_together(files: Mapping[str, Sequence[InterchangeFile]]) -> list[int]:
@@ -136,18 +158,18 @@ def _shards(files: Mapping[str, Sequence[InterchangeFile]]) -> list[tuple[Interc
     return shards
 
 
-def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: Json) -> dict[str, int]:
+def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: Json) -> Counter[str]:
     """Write one file in the native layout, in bounded memory; returns how many samples were left out, by reason."""
-    dropped: dict[str, int] = {}
     for violation in violations_of(file, tokenizer):
         if violation.what not in UNUSABLE:
             raise BertlineError(f"{violation}; make the file again, or name the vocabulary that it was made with")
-        dropped[violation.what] = violation.more + 1
     special = tokenizer["special_tokens"]
     output.parent.mkdir(parents=True, exist_ok=True)
     spools = {name: Spool(output.parent, dtype) for name, dtype in SPOOLED.items()}
     samples = pairs = tokens = unknown = labelled = 0
-    for block in _usable_blocks(file, special):
+    dropped = Counter[str]()
+    for block, of_block in _usable_blocks(file, special):
+        dropped.update(of_block)
         for name, spool in spools.items():
             spool.append(getattr(block, name))
         samples += len(block.lengths)
@@ -165,7 +187,7 @@ def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: J
             spools[name].release()
 
     columns = {
-        "input_ids": (block.ids for block in _usable_blocks(file, special)),
+        "input_ids": (block.ids for block, _ in _usable_blocks(file, special)),
         "sample_offsets": offsets_of_blocks(column("lengths")),
         "second_segment_start": column("second_segment_start"),
         "next_sentence_labels": column("next_sentence_labels"),
@@ -203,12 +225,13 @@ def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: J
     return dropped
 
 
-def _usable_blocks(file: InterchangeFile, special_tokens: Json) -> Iterator[Block]:
-    """Yield the blocks of a file without the samples of `UNUSABLE`."""
+def _usable_blocks(file: InterchangeFile, special_tokens: Json) -> Iterator[tuple[Block, Counter[str]]]:
+    """Yield the blocks of a file without the samples of `UNUSABLE`, and the numbers of these, by their first reason."""
     for block in read_blocks(file):
-        keep = usable(block, special_tokens)
+        reasons = reasons_against(block, special_tokens)
+        keep = reasons < 0
         masks = np.repeat(keep, block.mask_counts)
-        yield Block(
+        kept = Block(
             block.ids[np.repeat(keep, block.lengths)],
             block.lengths[keep],
             block.second_segment_start[keep],
@@ -217,3 +240,4 @@ def _usable_blocks(file: InterchangeFile, special_tokens: Json) -> Iterator[Bloc
             block.masked_positions[masks],
             block.masked_input_ids[masks],
         )
+        yield kept, Counter(UNUSABLE[number] for number in reasons[~keep].tolist())

@@ -18,7 +18,7 @@ from bertline.files import Json, sha256_of_file
 from bertline.results import paths
 
 
-def problems_of(path: Path | str, vocabulary: Path | str | None = None, *, lowercase: bool = True) -> Iterator[str]:
+def problems_of(path: Path | str, vocabulary: Path | str | None = None) -> Iterator[str]:
     """Yield all problems of a file of samples, one line each: the file, the first sample, the problem.
 
     A native file is also checked against the dataset.json of its dataset, if that exists two folders above: its digest
@@ -28,7 +28,7 @@ def problems_of(path: Path | str, vocabulary: Path | str | None = None, *, lower
     try:
         described: Json | None = None
         if vocabulary is not None:
-            tokenizer = take_tokenizer(vocabulary, lowercase=lowercase)
+            tokenizer = take_tokenizer(vocabulary)
             described = {"vocab_size": tokenizer.get_vocab_size(), "special_tokens": special_token_ids(tokenizer)}
         file = open_any(path)
         if isinstance(file, SampleFile):
@@ -77,21 +77,18 @@ def _beside(path: Path, name: str) -> Path:
     return path.absolute().parent.parent / name
 
 
-def show_samples(
-    file: Path, *, tokenizer: Path | None = None, lowercase: bool = True, sample: int = 0, count: int = 3
-) -> str:
+def show_samples(file: Path, *, tokenizer: Path | None = None, sample: int = 0, count: int = 3) -> str:
     """Return samples as text. Raises BertlineError if the file has no such sample.
 
     Args:
         file: native, NVIDIA's or gpauloski's.
         tokenizer: tokenizer.json or vocab.txt (default: the dataset's; ids are shown if there is none).
-        lowercase: case of a vocab.txt.
         sample: the first sample to show, counted from 0.
         count: number of samples.
     """
     if tokenizer is None and _beside(file, paths.TOKENIZER).exists():
         tokenizer = _beside(file, paths.TOKENIZER)
-    taken = take_tokenizer(tokenizer, lowercase=lowercase) if tokenizer is not None else None
+    taken = take_tokenizer(tokenizer) if tokenizer is not None else None
     opened = open_any(file)
     if not 0 <= sample < len(opened):
         raise BertlineError(f"{file} has no sample {sample}; it has {len(opened)}, counted from 0")
@@ -160,11 +157,13 @@ def _lines(number: int, sample: Block, origin: str, pair_objective: str, tokeniz
 
 
 def _text(ids: np.ndarray, tokenizer: Tokenizer | None) -> str:
-    if tokenizer is None:
-        return " ".join(map(str, ids.tolist()))
-    return tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+    if tokenizer is not None and ((ids >= 0) & (ids < tokenizer.get_vocab_size())).all():
+        return tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+    return " ".join(_token(index, tokenizer) for index in ids.tolist())
 
 
 def _token(index: int, tokenizer: Tokenizer | None) -> str:
-    token = tokenizer.id_to_token(index) if tokenizer is not None else None
-    return str(index) if token is None else token
+    """Return a token, or the number of one outside the vocabulary."""
+    if tokenizer is None or not 0 <= index < tokenizer.get_vocab_size():
+        return str(index)
+    return str(tokenizer.id_to_token(index))

@@ -174,9 +174,11 @@ def open_interchange(path: Path | str) -> InterchangeFile:
                 f"{path}: {name} is {types[name]} {shapes[name]}, in the layout {layout} it is {wanted}; make it again"
             )
     for name, (_, width) in DATASETS[layout].items():
-        if width and not 1 <= widths[width] <= MAX_ROW_LENGTH:
+        # No more masks than tokens: a block of samples is read by the number of its tokens.
+        most = widths["S"] if width == "P" else MAX_ROW_LENGTH
+        if width and not 1 <= widths[width] <= most:
             raise BertlineError(
-                f"{path}: {name} has rows of {widths[width]}, allowed are 1 to {MAX_ROW_LENGTH}; make the file again"
+                f"{path}: {name} has rows of {widths[width]}, allowed are 1 to {most}; make the file again"
             )
     if layout == "gpauloski" and widths["T"] not in (2, 3):
         raise BertlineError(
@@ -230,10 +232,11 @@ def violations_of(file: InterchangeFile, tokenizer: Json | None = None) -> Itera
     yield from found
 
 
-def usable(block: Block, special_tokens: Mapping[str, int]) -> np.ndarray:
-    """Return which samples of an otherwise valid block have no violation of `UNUSABLE`: bool [N]."""
+def reasons_against(block: Block, special_tokens: Mapping[str, int]) -> np.ndarray:
+    """Return the first violation of `UNUSABLE` of each sample of an otherwise valid block, -1 for none: int64 [N]."""
     faulty = _faulty_samples(block, special_tokens)
-    return ~np.any([faulty[what] for what in UNUSABLE], axis=0)
+    violated = np.array([faulty[what] for what in UNUSABLE])
+    return np.where(violated.any(0), violated.argmax(0), -1)
 
 
 def _read_rows(
@@ -319,6 +322,9 @@ def _mask_counts(rows: Mapping[str, np.ndarray]) -> np.ndarray:
 def _block_of(layout: str, rows: Mapping[str, np.ndarray]) -> Block:
     lengths, second = _shapes_of(layout, rows)
     ids = rows["input_ids"].copy()
+    invalid = (lengths < 0) | (lengths > ids.shape[1])
+    if invalid.any():
+        raise IndexError(f"{lengths[invalid][0] - 1} in special_token_positions is outside its row")
     counts = np.zeros(len(ids), dtype=np.int64)
     positions = seen = np.zeros(0, dtype=np.int64)
     if layout == "nvidia":
@@ -326,8 +332,9 @@ def _block_of(layout: str, rows: Mapping[str, np.ndarray]) -> Block:
         given = np.arange(rows["masked_lm_positions"].shape[1]) < counts[:, None]
         positions = rows["masked_lm_positions"][given]
         samples = np.repeat(np.arange(len(ids)), counts)
-        if positions.min(initial=0) < 0:
-            raise IndexError(f"{positions.min()} in masked_lm_positions is negative")
+        outside = (positions < 0) | (positions >= lengths[samples])
+        if outside.any():
+            raise IndexError(f"{positions[outside][0]} in masked_lm_positions is outside its sample")
         seen = ids[samples, positions]
         ids[samples, positions] = rows["masked_lm_ids"][given]
     inside = np.arange(ids.shape[1]) < lengths[:, None]

@@ -39,6 +39,7 @@ from bertline.encoding.tokenizer import id_type
 from bertline.encoding.violations import Violation, Violations, faulty_segments
 
 LAYOUT_VERSION = 1
+ADVICE = "run `snakemake encode`, or import it again"
 ALIGNMENT = 4096
 # Name -> type. Names that begin with `samples_` count samples; `documents_of_corpora` has one number per corpus,
 # `samples_with_random_next` is the sum of the labels, `passes` is how often the text was split into samples.
@@ -204,7 +205,7 @@ def open_samples(path: Path | str) -> SampleFile:
     Raises BertlineError if it is missing, truncated, of another layout version, or does not have this module's layout.
     """
     path = Path(path)
-    with open_hdf5(path, "run `snakemake encode`") as file:
+    with open_hdf5(path, ADVICE) as file:
         attributes = _read_attributes(file, path)
         names = COLUMNS | MASK_COLUMNS if "mask_offsets" in file else COLUMNS
         places = {name: _place(file, name, attributes["vocab_size"], path) for name in names}
@@ -215,7 +216,7 @@ def open_samples(path: Path | str) -> SampleFile:
     arrays = {}
     for name, (offset, size, dtype) in places.items():
         if offset + size * dtype.itemsize > len(whole):
-            raise BertlineError(f"{path} is truncated inside {name}; delete it and run `snakemake encode`")
+            raise BertlineError(f"{path} is truncated inside {name}; delete it and {ADVICE}")
         arrays[name] = whole[offset : offset + size * dtype.itemsize].view(dtype)
     _check_shapes(path, attributes, arrays)
     has_masks = "mask_offsets" in arrays
@@ -225,11 +226,11 @@ def open_samples(path: Path | str) -> SampleFile:
 
 def _read_attributes(file: h5py.File, path: Path) -> dict[str, Any]:
     if "layout_version" not in file.attrs:
-        raise BertlineError(f"{path} has no layout_version: it is not a native file of samples; run `snakemake encode`")
+        raise BertlineError(f"{path} has no layout_version: it is not a native file of samples; {ADVICE}")
     version = read_attribute(file, "layout_version", int)
     if version != LAYOUT_VERSION:
         raise BertlineError(
-            f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode the dataset again"
+            f"{path} has layout version {version}, expected is {LAYOUT_VERSION}; encode or import the dataset again"
         )
     values: dict[str, Any] = {}
     for name, kind in ATTRIBUTES.items():
@@ -244,13 +245,13 @@ def _place(file: h5py.File, name: str, vocab_size: int, path: Path) -> tuple[int
     expected = _type_of(name, vocab_size)
     if dataset.dtype != expected or dataset.ndim != 1:
         raise BertlineError(
-            f"{path}: {name} is {dataset.dtype} {dataset.shape}, it has to be {expected} (n,); run `snakemake encode`"
+            f"{path}: {name} is {dataset.dtype} {dataset.shape}, it has to be {expected} (n,); {ADVICE}"
         )
     if dataset.size == 0:
         return 0, 0, expected
     offset = dataset.id.get_offset()
     if dataset.chunks is not None or offset is None or offset % ALIGNMENT:
-        raise BertlineError(f"{path}: {name} is not contiguous at a multiple of {ALIGNMENT}; run `snakemake encode`")
+        raise BertlineError(f"{path}: {name} is not contiguous at a multiple of {ALIGNMENT}; {ADVICE}")
     return offset, dataset.size, expected
 
 
@@ -261,15 +262,13 @@ def _check_shapes(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str
         others["masked_input_ids"] = others["masked_positions"] = len(arrays["masked_positions"])
     for name, array in arrays.items():
         if len(array) != (expected := others.get(name, samples)):
-            raise BertlineError(
-                f"{path}: {name} holds {len(array)} values, it has to hold {expected}; run `snakemake encode`"
-            )
+            raise BertlineError(f"{path}: {name} holds {len(array)} values, it has to hold {expected}; {ADVICE}")
 
 
 def validate_samples(path: Path | str) -> None:
     """Check every digest and every rule of the layout. Raises BertlineError at the first violation."""
     for violation in violations_of(open_samples(path)):
-        raise BertlineError(f"{violation}; delete it and run `snakemake encode`")
+        raise BertlineError(f"{violation}; delete it and {ADVICE}")
 
 
 def violations_of(file: SampleFile) -> Iterator[Violation]:

@@ -53,7 +53,7 @@ def _counts_of(block: Block, sequence_length: int) -> Counter[str]:
     )
     # [MASK] is by far the most frequent id that replaces another.
     replaced = block.masked_input_ids[block.ids[positions] != block.masked_input_ids]
-    counts["[MASK]"] = int(np.bincount(replaced).max(initial=0))
+    counts["[MASK]"] = int(np.unique(replaced, return_counts=True)[1].max(initial=0))
     return counts
 
 

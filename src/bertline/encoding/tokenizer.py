@@ -17,7 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from bertline.console import BertlineError
 from bertline.encoding.normalizer import bert_normalizer, bert_part
-from bertline.encoding.tokenizer_config import check_agreement, check_class, read_settings
+from bertline.encoding.tokenizer_config import check_agreement, check_class, settings_for
 from bertline.files import read_text, write_text
 from bertline.results import paths
 
@@ -50,10 +50,12 @@ def make_tokenizer(
 
     `strip_accents` None is `lowercase`, and `joiners` stay if asked for, see `bert_normalizer`. A word of more than
     `max_word_length` characters is [UNK]. `source` names the vocabulary in errors. Raises BertlineError if a special
-    token is missing or a token is a duplicate.
+    token is missing or a token is empty or a duplicate.
     """
     ids: dict[str, int] = {}
     for token in vocabulary:
+        if not token:
+            raise BertlineError(f"{source}: line {len(ids) + 1} is empty; remove it, or get the file again")
         if token in ids:
             raise BertlineError(
                 f"{source}: the token '{token}' is in lines {ids[token] + 1} and {len(ids) + 1}; remove one"
@@ -105,19 +107,27 @@ def make_unigram(
     return with_special_tokens(tokenizer)
 
 
-def take_tokenizer(path: Path | str, *, lowercase: bool, strip_accents: bool | None = None) -> Tokenizer:
+def take_tokenizer(path: Path | str, *, lowercase: bool | None = None, strip_accents: bool | None = None) -> Tokenizer:
     """Return the tokenizer of a `vocab.txt` (one token per line) or of a `tokenizer.json`, which defines its case.
 
-    `strip_accents` None is `lowercase`, as in Google's BERT.
+    Without `lowercase`, the settings of a vocab.txt are those of the tokenizer_config.json next to it, or else the
+    defaults of transformers. `strip_accents` None is `lowercase`, as in Google's BERT. Raises BertlineError if those
+    given do not mean the same as that file.
     """
     path = Path(path)
     if path.suffix == ".json":
         tokenizer = load_tokenizer(path)
         # One with RoBERTa's names has its own template, and a [MASK] that includes the space before it.
         return with_special_tokens(tokenizer) if tokenizer.token_to_id("[CLS]") is not None else tokenizer
-    text = read_text(path)
-    words = text.removesuffix("\n").split("\n")
-    return make_tokenizer(words, lowercase=lowercase, strip_accents=strip_accents, source=str(path))
+    settings = settings_for(path, lowercase=lowercase, strip_accents=strip_accents)
+    words = read_text(path).removesuffix("\n").split("\n")
+    tokenizer = make_tokenizer(words, lowercase=settings["do_lower_case"], source=str(path))
+    tokenizer.normalizer = bert_normalizer(
+        settings["do_lower_case"],
+        handle_chinese_chars=settings["tokenize_chinese_chars"],
+        strip_accents=settings["strip_accents"],
+    )
+    return tokenizer
 
 
 def find_tokenizer(folder: Path) -> Path:
@@ -140,15 +150,7 @@ def read_tokenizer(path: Path | str) -> Tokenizer:
         check_agreement(path, tokenizer)
         return tokenizer
     check_class(path)
-    settings = read_settings(path)
-    lowercase = settings["do_lower_case"]
-    tokenizer = take_tokenizer(path, lowercase=lowercase)
-    tokenizer.normalizer = bert_normalizer(
-        lowercase,
-        handle_chinese_chars=settings["tokenize_chinese_chars"],
-        strip_accents=settings["strip_accents"],
-    )
-    return tokenizer
+    return take_tokenizer(path)
 
 
 def load_tokenizer(path: Path | str) -> Tokenizer:
@@ -370,10 +372,11 @@ def with_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
 def add_template(tokenizer: Tokenizer) -> None:
     """Add BERT's template, with [CLS] at the beginning and [SEP] behind each text."""
     ids = special_token_ids(tokenizer)
+    first, last = (str(tokenizer.id_to_token(ids[token])) for token in ("[CLS]", "[SEP]"))  # <s> and </s> of RoBERTa's
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(token, ids[token]) for token in ("[CLS]", "[SEP]")],
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {last} $B:1 {last}:1",
+        special_tokens=[(first, ids["[CLS]"]), (last, ids["[SEP]"])],
     )
 
 

@@ -31,6 +31,28 @@ def read_settings(tokenizer: Path) -> Json:
     return settings
 
 
+def settings_for(vocabulary: Path, *, lowercase: bool | None, strip_accents: bool | None) -> Json:
+    """Return the settings of a vocab.txt: those given, as in Google's BERT, or without `lowercase` those next to it.
+
+    Raises BertlineError if a given setting does not mean the same as the file next to it.
+    """
+    stated = read_settings(vocabulary)
+    settings = {key: stated[key] for key in DEFAULTS} if lowercase is None else DEFAULTS | {"do_lower_case": lowercase}
+    if strip_accents is not None:
+        settings["strip_accents"] = strip_accents
+    if not _beside(vocabulary).exists():
+        return settings
+    wanted, theirs = _meaning_of(settings), _meaning_of(stated)
+    for key, value in wanted.items():
+        if value != theirs[key]:
+            raise BertlineError(
+                f"{vocabulary}: {'lowercase' if key == 'do_lower_case' else key} is {str(value).lower()}, but "
+                f"{paths.TOKENIZER_CONFIG} next to it means {key}: {str(theirs[key]).lower()}; give the same, or move "
+                "it to a folder without that file"
+            )
+    return settings
+
+
 def check_class(vocabulary: Path) -> None:
     """Raise BertlineError for a vocab.txt of another class of transformers, which may divide text in another way."""
     given, allowed = read_settings(vocabulary).get("tokenizer_class"), (*BERT_CLASSES, GENERAL_CLASS)
@@ -48,20 +70,28 @@ def check_agreement(path: Path, tokenizer: Tokenizer) -> None:
     """
     if not _beside(path).exists() or not _is_of_bert(path):
         return
-    given, inside = read_settings(path), settings_of(tokenizer)
-    theirs = {
-        "do_lower_case": given["do_lower_case"],
-        "strip_accents": given["do_lower_case"] if given["strip_accents"] is None else given["strip_accents"],
-        "tokenize_chinese_chars": given["tokenize_chinese_chars"],
-    }
-    lowercase, strips = inside.get("lowercase", True), inside.get("strip_accents")
-    ours = (lowercase, lowercase if strips is None else strips, inside.get("handle_chinese_chars", True))
-    for (key, value), other in zip(theirs.items(), ours, strict=True):
-        if value != other:
+    inside = settings_of(tokenizer)
+    ours = _meaning_of(
+        {
+            "do_lower_case": inside.get("lowercase", True),
+            "strip_accents": inside.get("strip_accents"),
+            "tokenize_chinese_chars": inside.get("handle_chinese_chars", True),
+        }
+    )
+    for key, value in _meaning_of(read_settings(path)).items():
+        if value != ours[key]:
             raise BertlineError(
-                f"{_beside(path)}: {key} means {str(value).lower()}, but {path.name} has {str(other).lower()}; "
+                f"{_beside(path)}: {key} means {str(value).lower()}, but {path.name} has {str(ours[key]).lower()}; "
                 "transformers follows the former; make them equal"
             )
+
+
+def _meaning_of(settings: Json) -> dict[str, bool]:
+    """Return the settings, with `strip_accents` None as `do_lower_case`."""
+    strips = settings["strip_accents"]
+    return {key: settings[key] for key in DEFAULTS} | {
+        "strip_accents": settings["do_lower_case"] if strips is None else strips
+    }
 
 
 def _beside(tokenizer: Path) -> Path:

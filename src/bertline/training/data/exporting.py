@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -58,7 +58,8 @@ def export_samples(
         dupe_factor: differently masked copies of every sample; nvidia only (default: 5).
         max_predictions: masked tokens of a sample; nvidia only (default: 20 of 128, 80 of 512).
 
-    Raises BertlineError if a file is not the dataset's, or, for NVIDIA's layout, was imported and is already masked.
+    Raises BertlineError if a file is not the dataset's, is of segments in either order, or, for NVIDIA's layout, was
+    imported and is already masked; and if an output is given twice or is a file of the dataset.
     """
     if len(outputs) != len(samples):
         raise BertlineError("--outputs: give one file for each of the samples' files, in the same order")
@@ -67,8 +68,14 @@ def export_samples(
             raise BertlineError(f"{name}: gpauloski's layout has no masks; leave it out")
         if value is not None and value < 1:
             raise BertlineError(f"{name}: given {value}, allowed is at least 1")
+    _check_outputs(outputs, samples, dataset)
     for path, output in zip(samples, outputs, strict=True):
         file, reader = _open(path, dataset)
+        if file.attributes["pair_objective"] == "sentence_order":
+            raise BertlineError(
+                f"{path}: a label 1 means that A follows B (pair_objective: sentence_order), but in the layout "
+                f"{layout} that B is random; export a dataset with another pair_objective"
+            )
         length, shard_seed = reader.sequence_length, _seed(file, seed)
         if layout == "gpauloski":
             places = 2 if file.attributes["pair_objective"] == "none" else 3
@@ -79,11 +86,35 @@ def export_samples(
             if reader.mask_counts is not None:
                 raise BertlineError(f"{path} was imported and keeps its own masks; use the files it was made from")
             most = max_predictions or default_max_predictions(length)
+            if most > length:
+                raise BertlineError(f"--max-predictions: given {most}, allowed are at most {length}, as many as tokens")
             masking, vocabulary = Masking(PROBABILITY, most), Vocabulary.of_card(reader.card)
             copies, widths = dupe_factor or paths.NVIDIA_COPIES, {"S": length, "P": most}
             pieces = _shuffled(file, reader, masking, shard_seed, copies)
             blocks = (_masked_rows(batch, reader, masking, vocabulary, shard_seed) for batch in pieces)
         write_interchange(output, layout, blocks, samples=copies * len(reader), widths=widths)
+
+
+def _check_outputs(outputs: Sequence[Path], samples: Sequence[Path], card_json: Path) -> None:
+    """Raise BertlineError if an output is named twice, or is a file of the dataset by any of its names."""
+    card = read_card(card_json)
+    entries = [entry for section in card["sequence_lengths"].values() for split in SPLITS for entry in section[split]]
+    names = (card["tokenizer"]["file"], *(entry["file"] for entry in entries))
+    files = (card_json, *samples, *(card_json.parent / name for name in names))
+    taken = {_identity(path) for path in files if path.exists()}
+    seen: set[Path] = set()
+    for output in outputs:
+        if output.exists() and _identity(output) in taken:
+            raise BertlineError(f"{output} is a file of the dataset; name another output")
+        if output.resolve() in seen:
+            raise BertlineError(f"{output} is the output of two files; name one for each")
+        seen.add(output.resolve())
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Return what all names of a file have in common: its device and inode."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def _open(samples: Path | str, card_json: Path | str) -> tuple[SampleFile, SampleReader]:

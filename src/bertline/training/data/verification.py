@@ -72,7 +72,7 @@ class FileVerification:
             if digest.hexdigest() != expected:
                 self._problem = (
                     f"{path} is damaged: its SHA-256 is not the one that dataset.json states; delete it, run "
-                    "`snakemake encode`, then run the same command again"
+                    "`snakemake encode` or import it again, then run the same command again"
                 )
                 return
             self._verified += 1
