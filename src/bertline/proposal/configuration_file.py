@@ -150,9 +150,8 @@ def configuration(
     lines = _Lines()
     for line in summary(text, proposal, machine):
         lines.comment(line)
-    lines.comment(
-        f"The {proposal.limit} limits the training. Change any value; `make plan CONFIG={path}` then shows what will run. Run it:"
-    )
+    shown = f"`make plan CONFIG={path}` then shows what will run"
+    lines.comment(f"The {proposal.limit} limits the training. Change any value; {shown}. Run it:")
     lines.comment(f"    {command(path, proposal, machine)}")
     lines.add(0, "", "")
     lines.add(0, "experiment", name, why="in MLflow")
