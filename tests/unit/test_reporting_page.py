@@ -21,6 +21,7 @@ from synthetic_runs import write, write_journal, write_run
 
 from bertline.console import BertlineError
 from bertline.reporting import figures
+from bertline.reporting.data import document_lengths
 from bertline.reporting.page import write_report
 from bertline.reporting.terminal import summary
 from bertline.results.journal import read_journal
@@ -262,6 +263,18 @@ def test_the_axes_of_small_numbers_have_no_prefix_of_thousandths(record: Path) -
     assert {"0.2", "0.4"} <= set(labels["speed"])
     assert labels["samples"][-3:] == ["0", "1", "samples"]
     assert ">12k<" in figures.length_histogram("128", [0, 8, 16], [12_000, 1])
+
+
+@pytest.mark.parametrize(
+    ("counts", "edges"),
+    [([0, 4, 10, 5], [64, 128, 256, 512]), ([2, 4, 0, 0], [32, 64, 96]), ([0, 0, 10, 0], [128, 256])],
+)
+def test_lengths_of_documents_are_drawn_from_32_bytes_and_the_open_bin_to_twice_its_start(
+    counts: list[int], edges: list[int]
+) -> None:
+    all_edges = [0, 64, 128 if counts[2] else 96, 256, 2**62]
+    card = {"corpora": [{"name": "books", "length_histogram": {"edges": all_edges, "counts": counts}}]}
+    assert document_lengths(card) == {"books": (edges, [count for count in counts if count])}
 
 
 def test_the_header_of_the_model_card_has_the_content_of_the_configuration(record: Path) -> None:

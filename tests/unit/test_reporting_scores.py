@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,18 @@ def test_rows_have_every_seed_and_baselines_are_at_the_main_score(
     assert {rate: len(spread.values) for rate, spread in rows[0].random_weights.items()} == {5e-4: 3, 2e-3: 3}
     assert rows[0].baselines == {"majority": 3.2, "copy_position": 11.5}
     assert rows[1].baselines == {}
+
+
+def test_the_p_value_of_a_ranking_is_the_largest_of_its_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = read_record(write_run(tmp_path, tasks=("rte",)))
+    values = {1: 0.01, 2: 0.2, 3: 0.03}
+    finetunings = [
+        replace(one, result=one.result | {"p_value_majority": values[one.seed] if one.start == "pretrained" else 0.9})
+        for one in record.finetunings
+    ]
+    [only] = score_rows(replace(record, finetunings=finetunings))
+    assert only.p_values == {"majority": 0.2}
 
 
 def test_a_fine_tuning_that_is_not_finished_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

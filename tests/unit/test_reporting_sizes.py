@@ -93,7 +93,7 @@ def test_runs_whose_sets_differ_in_size_are_not_compared_under_one_size(record: 
     other = Path("results/runs/other/record.json")
     write(other, {**content, "run": "other", "fingerprint": "e" * 16, "finetunings": smaller})
     page = write_report([record, other], Path("report")).read_text()
-    assert ">SQuAD 1.1 F1 (1,234, 99 examples)</th>" in page
+    assert ">SQuAD 1.1 F1 (1,234, 99 examples); not comparable: the development sets are others</th>" in page
 
 
 def test_sizes_are_in_the_model_cards(record: Path) -> None:

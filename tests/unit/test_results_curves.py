@@ -100,6 +100,22 @@ def test_held_out_losses_of_other_samples_are_not_compared_silently(
     assert names_with(settings=settings | {"sequence_length": 2 * settings["sequence_length"]}) == unlike
 
 
+def test_scores_of_other_development_sets_are_not_compared_silently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = read_record(write_run(tmp_path, tasks=("rte",), seeds=1))
+
+    def name_with(**result: Any) -> str:
+        changed = [replace(one, result=one.result | result) for one in record.finetunings]
+        return outcomes([record, replace(record, finetunings=changed)])[-1][0]
+
+    assert name_with() == name_with(seconds=1.0) == name_with(digests={}) == "RTE accuracy (400 examples)"
+    unlike = "RTE accuracy (400 examples); not comparable: the development sets are others"
+    assert name_with(digests={"dev": "f" * 64}) == unlike
+    assert name_with(digests={}, examples={"dev": 300}) == unlike.replace("400", "400, 300")
+
+
 def test_the_time_of_all_ranks_is_compared_once_every_phase_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

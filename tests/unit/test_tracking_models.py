@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from bertline.tracking.publishing import SENT_TAG
 from bertline.tracking.store import track
 
 Json = dict[str, Any]
+SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "log_model.py"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "river", "is", "long"]
 
 
@@ -79,6 +81,96 @@ def test_the_logged_model_answers_as_the_export_and_is_there_once(record: Path) 
     assert mlflow.transformers.load_model("models:/river-bert/1")(text) == expected
 
 
+def another_record(record: Path, fingerprint: str, **changes: Any) -> Path:
+    path = record.with_name(f"record-{fingerprint}.json")
+    write(path, json.loads(record.read_text()) | {"fingerprint": fingerprint} | changes)
+    return path
+
+
+def test_with_other_tasks_the_model_and_its_version_stay_and_get_the_new_scores(record: Path) -> None:
+    track([record], uri())
+    first = log_model(record, uri=uri(), register="river-bert")
+    write_run(Path.cwd(), tasks=("squad_v1", "cola"), seeds=1)
+    changed = another_record(record, "f" * 16, kept={})
+    track([changed], uri())
+    for _ in range(2):
+        assert log_model(changed, uri=uri(), register="river-bert") == first
+    client = MlflowClient(uri())
+    experiment = client.get_experiment_by_name("bertline").experiment_id
+    (model,) = client.search_logged_models([experiment])
+    assert client.get_run(model.source_run_id).info.run_name == "phase2"
+    roots = client.search_runs([experiment], "tags.`bertline.stage` = 'run'")
+    assert len(roots) == 2
+    for root in roots:
+        assert [output.model_id for output in root.outputs.model_outputs] == [model.model_id]
+        of_run = [metric.key for metric in model.metrics if metric.run_id == root.info.run_id]
+        assert sorted(of_run) == sorted(key for key in root.data.metrics if not key.startswith("by_"))
+    (version,) = client.search_model_versions("name = 'river-bert'")
+    assert {"squad_v1/f1", "glue/cola/matthews"} < version.tags.keys()
+
+
+def test_in_another_experiment_the_model_is_logged_again_and_its_version_stays_while_it_can_be_loaded(
+    record: Path,
+) -> None:
+    track([record], uri())
+    log_model(record, uri=uri(), register="river-bert")
+    moved = another_record(record, "f" * 16, experiment="other")
+    track([moved], uri())
+    client = MlflowClient(uri())
+    assert log_model(moved, uri=uri(), register="river-bert").endswith("river-bert version 1")
+    (version,) = client.search_model_versions("name = 'river-bert'")
+    (model,) = client.search_logged_models([client.get_experiment_by_name("other").experiment_id])
+    assert model.model_id != version.tags["bertline.model_id"]
+    client.delete_logged_model(version.tags["bertline.model_id"])
+    for _ in range(2):
+        assert log_model(moved, uri=uri(), register="river-bert").endswith("river-bert version 2")
+
+
+def test_a_phase_trained_again_gives_a_new_model_and_version(record: Path) -> None:
+    track([record], uri())
+    log_model(record, uri=uri(), register="river-bert")
+    phase = Path("results/phases/phase2")
+    shutil.rmtree(phase / "huggingface")
+    write_export(phase / "huggingface")
+    lines = [json.loads(line) for line in (phase / "metrics.jsonl").read_text().splitlines()]
+    write_journal(phase / "metrics.jsonl", [line | {"timestamp": line["timestamp"] + 1} for line in lines])
+    track([record], uri())
+    assert log_model(record, uri=uri(), register="river-bert").endswith("river-bert version 2")
+
+
+def test_a_checkpoint_of_the_last_phase_is_not_its_final_model(record: Path) -> None:
+    Path("results/phases/phase2/checkpoints/step-00000100").mkdir(parents=True)
+    track([record], uri())
+    log_model(record, uri=uri())
+    client = MlflowClient(uri())
+    models = client.search_logged_models([client.get_experiment_by_name("bertline").experiment_id])
+    assert sorted(model.name for model in models) == ["demo", "phase2-step-100"]
+
+
+def test_a_model_of_another_origin_is_neither_taken_nor_removed(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, client, theirs = uri(), MlflowClient(uri()), tmp_path / "theirs"
+    shutil.copytree("results", theirs / "results")
+    track([record], store)
+    experiment = client.get_experiment_by_name("bertline").experiment_id
+    (run,) = client.search_runs([experiment], "tags.`bertline.stage` = 'phase2'")
+    tags = {"bertline.fingerprint": "phase2"}
+    unfinished = client.create_logged_model(experiment, name="ours", source_run_id=run.info.run_id, tags=tags)
+    monkeypatch.chdir(theirs)
+    track([record], store)
+    for _ in range(2):
+        log_model(record, uri=store)
+    models = {model.name: model for model in client.search_logged_models([experiment])}
+    assert models.keys() == {"ours", "demo"}
+    assert (models["ours"].model_id, models["ours"].status) == (unfinished.model_id, "PENDING")
+    monkeypatch.chdir(tmp_path)
+    log_model(record, uri=store)
+    logged = client.search_logged_models([experiment])
+    assert [(model.name, model.status) for model in logged] == [("demo", "READY")] * 2
+    assert len({model.source_run_id for model in logged}) == 2
+
+
 @pytest.mark.parametrize("architecture", ["bert", "modern"])
 def test_the_network_of_the_logged_model_gives_the_export_s_logits_for_any_length(
     record: Path, architecture: str
@@ -106,7 +198,7 @@ def test_a_model_whose_logging_was_cut_off_is_logged_again(record: Path) -> None
     track([record], uri())
     client = MlflowClient(uri())
     experiment = client.get_experiment_by_name("bertline").experiment_id
-    (run,) = client.search_runs([experiment], "tags.`bertline.stage` = 'run'")
+    (run,) = client.search_runs([experiment], "tags.`bertline.stage` = 'phase2'")
     cut_off = client.create_logged_model(
         experiment, name="demo", source_run_id=run.info.run_id, tags={"bertline.fingerprint": "phase2"}
     )
@@ -321,6 +413,49 @@ def test_a_registered_name_of_somebody_else_is_one_line_and_the_other_models_are
     assert [version.name for version in versions] == ["river-squad_v1"]
 
 
+def test_a_name_that_a_colleague_registers_at_the_same_moment_gets_a_version(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    track([record], uri())
+    search = MlflowClient.search_registered_models
+
+    def search_before_the_colleague(client: MlflowClient, *arguments: Any, **options: Any) -> Any:
+        found = search(client, *arguments, **options)
+        client.create_registered_model("river")
+        return found
+
+    monkeypatch.setattr(MlflowClient, "search_registered_models", search_before_the_colleague)
+    assert log_model(record, uri=uri(), register="river").endswith("river version 1")
+
+
+# Ends the script while it writes a model to the folder of temporary files.
+END = """
+import os, runpy, sys
+from bertline.tracking import models
+
+script, number, *sys.argv[1:] = sys.argv[1:]
+
+def save(folder, saved):
+    saved.mkdir()
+    os.kill(os.getpid(), int(number))
+
+models.save_model = save
+runpy.run_path(script, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_no_temporary_files(record: Path, tmp_path: Path, number: signal.Signals) -> None:
+    track([record], uri())
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-c", END, str(SCRIPT), str(int(number)), str(record), "--uri", uri()]
+    ended = subprocess.run(command, env=os.environ | {"TMPDIR": str(temporary)}, check=False, capture_output=True)
+    assert ended.returncode == 128 + number, ended.stderr
+    assert b"Traceback" not in ended.stderr
+    assert not list(temporary.iterdir())
+
+
 @dataclass(frozen=True)
 class Kept:
     """The folder of a run with kept models whose models are logged and registered, and what `log_model` returned."""
@@ -425,7 +560,7 @@ row = json.loads(question)
 print(json.dumps([
     mlflow.pyfunc.load_model("models:/river-squad_v1/1").predict(row),
     mlflow.transformers.load_model("models:/river-cola/1")(text),
-    mlflow.pyfunc.load_model("models:/river-cola/1").predict([text]).to_dict("records"),
+    mlflow.pyfunc.load_model("models:/river-cola/1").predict([{"text": text}]).to_dict("records"),
 ]))
 """
 
@@ -467,6 +602,26 @@ def test_a_saved_model_answers_every_question_as_its_folder(tmp_path: Path, arch
         (expected,) = predictions(folders_model, ours, null_threshold=threshold)
         assert loaded.predict(rows) == [row["prediction"] for row in expected]
         assert len({row["prediction"] for row in expected}) > 5
+
+
+def test_a_saved_model_answers_lists_of_questions_and_names_a_cell_that_is_no_text(tmp_path: Path) -> None:
+    write_finetuned(tmp_path / "folder", transformers.BertForQuestionAnswering)
+    save_model(tmp_path / "folder", tmp_path / "saved")
+    loaded = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
+    rows = [{"question": "is a", "context": "a river is long"}, {"question": "long", "context": "long is a river"}]
+    expected = [loaded.predict(row)[0] for row in rows]
+    assert len(set(expected)) == 2
+    lists = {name: [row[name] for row in rows] for name in ("question", "context")}
+    assert loaded.predict(lists) == loaded.predict(pd.DataFrame(rows, index=[7, 9])) == expected
+    assert loaded.predict({name: texts[:1] for name, texts in lists.items()}) == expected[:1]
+    for given in (
+        [*rows, rows[0] | {"context": None}],
+        lists | {"question": ["a", "b", "c"], "context": ["a", "b", None]},
+    ):
+        with pytest.raises(ValueError, match=r"^row 2 of the column context is \S+, not a text$"):
+            loaded.predict(given)
+    with pytest.raises(ValueError, match="matching element counts"):
+        loaded.predict(lists | {"context": ["a river is long"]})
 
 
 def test_a_saved_roberta_answers_every_question_as_its_folder(tmp_path: Path) -> None:
@@ -522,8 +677,38 @@ def test_a_saved_model_of_texts_predicts_for_too_long_ones_as_its_folder(tmp_pat
     save_model(folder, tmp_path / "saved")
     texts = ["a river is long", "river long is a " * 10, "is " * 1000]
     (expected,) = predictions(load_finetuned(folder), [{"texts": (text,)} for text in texts])
-    predicted = mlflow.pyfunc.load_model(str(tmp_path / "saved")).predict(texts)
+    predicted = mlflow.pyfunc.load_model(str(tmp_path / "saved")).predict([{"text": text} for text in texts])
     assert predicted["score"].tolist() == pytest.approx([row["probability"] for row in expected], rel=1e-4)
+
+
+# MLflow evaluates texts without a column's name as Python, where it can.
+LITERALS = ["1984", "'a river'", '"is long"', "('a', 'river')", "[]", "None", "3.5e2", "{'text': 'a'}", "(" * 300]
+SINGLE_TEXTS: dict[str, tuple[Json, Json]] = {
+    "cola": ({"task": "cola"}, {}),
+    "regression": (
+        {"task": "table/age", "table": {"kind": "regression", "texts": ["title"], "label": "age"}},
+        {"num_labels": 1, "problem_type": "regression"},
+    ),
+}
+
+
+@pytest.mark.parametrize("task", SINGLE_TEXTS)
+def test_a_saved_model_of_texts_predicts_for_those_that_look_like_python_as_its_folder(
+    tmp_path: Path, task: str
+) -> None:
+    folder = tmp_path / "folder"
+    written, shape = SINGLE_TEXTS[task]
+    write_finetuned(folder, transformers.BertForSequenceClassification, written, **shape)
+    save_model(folder, tmp_path / "saved")
+    (expected,) = predictions(load_finetuned(folder), [{"texts": (text,)} for text in LITERALS])
+    scores = [row["probability"] if "probability" in row else row["prediction"] for row in expected]
+    loaded = mlflow.pyfunc.load_model(str(tmp_path / "saved"))
+    rows = [{"text": text} for text in LITERALS]
+    alone = [loaded.predict([row])["score"].item() for row in rows]
+    for predicted in (loaded.predict(pd.DataFrame(rows))["score"].tolist(), alone):
+        assert predicted == pytest.approx(scores, rel=1e-4)
+    with pytest.raises(MlflowException, match="missing inputs"):
+        loaded.predict(LITERALS)
 
 
 def test_a_saved_tagger_gives_the_tags_of_its_folder(tmp_path: Path) -> None:

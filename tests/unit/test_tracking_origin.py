@@ -309,6 +309,26 @@ def test_a_task_without_points_is_adopted_with_the_run_above_it(uri: str, anna: 
     assert runs(uri).keys() == before
 
 
+def test_another_experiment_supersedes_no_run_of_another_origin(tmp_path: Path, uri: str, anna: Path) -> None:
+    ben = checkout(tmp_path / "ben")
+    for folder in (anna, ben):
+        journal = folder / PHASE1 / "metrics.jsonl"
+        (folder / PHASE1 / "checkpoints").mkdir()
+        journal.rename(folder / PHASE1 / "checkpoints/journal.jsonl")
+        write(folder / PHASE1 / "checkpoints/durable.json", {"step": 50})
+        track_in(folder, uri)
+    before = {run_id: (run.info.status, run.data.tags) for run_id, run in runs(uri).items()}
+    assert sorted(status for status, _ in before.values()).count("RUNNING") == 4
+    content = json.loads((ben / RECORD).read_text())
+    write(ben / RECORD, content | {"fingerprint": "f" * 16, "experiment": "other"})
+    track_in(ben, uri)
+    origin = (anna / "results/origin").read_text().strip()
+    after = {run_id: (run.info.status, run.data.tags) for run_id, run in runs(uri).items()}
+    changed = {run_id for run_id in before if after[run_id] != before[run_id]}
+    assert changed
+    assert all(before[run_id][1]["bertline.origin"] != origin for run_id in changed)
+
+
 def test_a_changed_recipe_supersedes_no_run_of_another_origin(tmp_path: Path, uri: str, anna: Path) -> None:
     bert = checkout(tmp_path / "bert", later=1_000_000)
     track_in(anna, uri)

@@ -205,3 +205,13 @@ def test_a_moved_database_that_may_not_be_written_is_one_line(record: Path, monk
     monkeypatch.setattr(store, "find_moved_artifacts", refused)
     with pytest.raises(BertlineError, match=r"^MLflow at \S+ cannot be written \([^\n]*\); allow it, then run"):
         track([record], uri())
+
+
+def test_what_was_left_by_a_killed_creation_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (".mlflow.db.0123abcd.part", ".mlflow.db.0123abcd.part-journal", ".mlflow.db.swp"):
+        Path(name).touch()
+    initialise("sqlite:///mlflow.db")
+    assert {path.name for path in tmp_path.glob(".*")} == {".mlflow.db.swp"}

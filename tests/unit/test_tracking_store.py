@@ -527,10 +527,25 @@ def test_a_server_that_answers_is_not_said_to_be_down(reason: str, line: str) ->
     assert "does not answer" not in str(caught.value)
 
 
-@pytest.mark.parametrize("address", ["mlflow.uni.edu", "localhost:5000", "./mlruns"])
-def test_an_address_without_a_scheme_is_one_line_that_says_so(record: Path, address: str) -> None:
+@pytest.mark.parametrize(
+    "address", ["mlflow.uni.edu", "localhost:5000", "./mlruns", "file:///home/mlruns", "ftp://h/m"]
+)
+def test_an_address_that_mlflow_cannot_use_is_one_line_that_says_so(record: Path, address: str) -> None:
     with pytest.raises(BertlineError, match=rf"^{address} is not an address [^\n]*https://[^\n]*sqlite:///[^\n]*$"):
         track([record], address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///file:runs.db?uri=true", "sqlite+pysqlite:///runs.db"],
+)
+def test_an_address_of_sqlite_without_a_file_is_one_line_and_makes_none(record: Path, address: str) -> None:
+    before = set(Path.cwd().iterdir())
+    refusal = rf"^{re.escape(address.partition('?')[0])}\S* is not sqlite:/// and the path of a [^\n]* in this form$"
+    for use in (lambda: track([record], address), lambda: initialise(address)):
+        with pytest.raises(BertlineError, match=refusal):
+            use()
+    assert set(Path.cwd().iterdir()) == before
 
 
 @pytest.mark.parametrize("name", ["MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"])
@@ -751,6 +766,56 @@ def test_a_run_that_is_superseded_while_it_trains_is_killed_and_revived_if_it_go
     track([record], uri())
     assert client.get_run(before.run_id).info.status == "RUNNING"
     assert [run.info.run_id for run in runs().values() if run.info.run_name == "demo"] == [before.run_id]
+
+
+def statuses() -> dict[tuple[str, str], tuple[str, bool]]:
+    """Return by experiment and name the status of each run, and whether it is superseded."""
+    client = MlflowClient(uri())
+    names = {one.experiment_id: one.name for one in client.search_experiments()}
+    return {
+        (names[run.info.experiment_id], run.info.run_name): (
+            run.info.status,
+            publishing.SUPERSEDED_TAG in run.data.tags,
+        )
+        for run in client.search_runs(list(names))
+    }
+
+
+def test_in_another_experiment_the_runs_of_the_one_before_end(record: Path) -> None:
+    unfinish("phase1", durable=50)
+    track([record], uri())
+    before = statuses()
+    content = json.loads(record.read_text())
+    changed = record.with_name("record-fedcba9876543210.json")
+    write(changed, content | {"fingerprint": "fedcba9876543210", "experiment": "other"})
+    track([changed], uri())
+    after = statuses()
+    ended = {name for name in before if after[name] == ("KILLED", True)}
+    assert ended == {("bertline", name) for name in ("demo", "phase1")}
+    assert {name for name in before if after[name][1]} == ended | {("bertline", "squad_v1")}
+    assert {name: after["other", name] for _, name in before} == {name: before["bertline", name] for _, name in before}
+    track([record], uri())
+    assert {name: status for name, status in statuses().items() if name in before} == before
+
+
+def test_in_an_experiment_that_a_person_renamed_the_runs_end(record: Path) -> None:
+    unfinish("phase1", durable=50)
+    track([record], uri())
+    client = MlflowClient(uri())
+    client.rename_experiment(client.get_experiment_by_name("bertline").experiment_id, "renamed")
+    track([record], uri())
+    found = statuses()
+    assert found["bertline", "demo"] == found["bertline", "phase1"] == ("RUNNING", False)
+    assert found["renamed", "demo"] == found["renamed", "phase1"] == ("KILLED", True)
+
+
+def test_a_phase_that_a_changed_recipe_no_longer_trains_ends(record: Path) -> None:
+    unfinish("phase1", durable=50)
+    unfinish("phase2", durable=50)
+    track([record], uri())
+    track([another_recipe(record)], uri())
+    assert statuses()["bertline", "phase1"] == ("RUNNING", False)
+    assert statuses()["bertline", "phase2"] == ("KILLED", True)
 
 
 def sweep(folder: Path, *, finished: int) -> None:

@@ -79,3 +79,18 @@ def test_a_server_that_is_down_is_followed_and_an_unusable_one_ends_the_command(
     with nullcontext() if down else pytest.raises(BertlineError, match="answers only with errors"):
         ui.open_ui()
     assert followed == (["http://127.0.0.1:9"] if down else [])
+
+
+def test_another_driver_of_sqlite_is_not_taken_for_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = write_run(tmp_path, tasks=("rte",), seeds=1)
+    record.with_name("record.json").symlink_to(record.name)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite+pysqlite:///mlflow.db")
+    monkeypatch.setattr(ui, "handle_signals", lambda *_: None)
+    monkeypatch.setattr(ui, "_check_port", lambda _: None)
+    monkeypatch.setattr(ui, "follow", lambda *_: None)
+    with pytest.raises(BertlineError, match=r"^sqlite\+pysqlite:///mlflow.db is not sqlite:/// and the path"):
+        ui.open_ui()
+    assert not capsys.readouterr().out

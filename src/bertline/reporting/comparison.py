@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bertline.reporting.scores import score_rows, titled
+from bertline.reporting.scores import ScoreRow, score_rows, titled
 from bertline.results import describe
 from bertline.results.curves import cost_of, curve
 from bertline.results.describe import flatten
@@ -50,8 +50,17 @@ def outcomes(runs: Sequence[Record]) -> Rows:
     for group, score in dict.fromkeys(key for table in tables for key in table):
         found = [table.get((group, score)) for table in tables]
         cells = [str((row and row.pretrained) or ABSENT) for row in found]
-        rows.append([titled(group, score, [row.dev_examples for row in found if row]), *cells])
+        rows.append([_score_name(group, score, [row for row in found if row]), *cells])
     return rows
+
+
+def _score_name(group: str, score: str, rows: Sequence[ScoreRow]) -> str:
+    """Return the name of a row of scores, which says if they are of other development sets, as far as that is known."""
+    sizes, digests = [row.dev_examples for row in rows], [row.dev_digest for row in rows]
+    name = titled(group, score, sizes)
+    if len({*sizes} - {None}) < 2 and len({*digests} - {None}) < 2:
+        return name
+    return f"{name}; not comparable: the development sets are others"
 
 
 def _tokens(run: Record) -> str:

@@ -55,8 +55,9 @@ class ScoreRow:
 
     `random_weights` is by learning rate; `baselines` are known for the main score only; `official` is whether the
     development set is the official one, None if that is not known; `published` is None unless it is; `dev_examples` is
-    the size of the set, and `dev_in_train` the number of its examples with the texts of a training example. `p_values`,
-    by baseline, are those of rankings from pretrained weights, the largest over seeds.
+    the size of the set, `dev_in_train` the number of its examples with the texts of a training example, and
+    `dev_digest`, known for the main score only, that of its examples. `p_values`, by baseline, are those of rankings
+    from pretrained weights, the largest over seeds.
     """
 
     group: str
@@ -69,6 +70,7 @@ class ScoreRow:
     published: Published | None = None
     dev_examples: int | None = None
     dev_in_train: int | None = None
+    dev_digest: str | None = None
     p_values: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -217,6 +219,7 @@ def _row(group: str, score: str, primary: str, finished: Sequence[Finetuning]) -
         published=PUBLISHED_SCORES.get((group, score)) if official else None,
         dev_examples=number_of_examples(finished[0].result, score),
         dev_in_train=number_in_train(finished[0].result, score),
+        dev_digest=finished[0].result.get("digests", {}).get("dev") if score == primary else None,
         baselines={name: float(value) for name, value in sorted(baselines.items()) if value is not None},
         p_values={
             name: max(one.result[f"p_value_{name}"] for one in started)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-MAX_RUNS = 50_000  # found by a search
+MAX_FOUND = 50_000  # runs or experiments, by a search
 
 
 def find_or_create_experiment(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
@@ -34,7 +34,17 @@ def find_or_create_experiment(client: MlflowClient, name: str, artifact_root: Pa
     return experiment.experiment_id
 
 
-def search_runs(client: MlflowClient, experiment_id: str, condition: str) -> list[Run]:
-    """Return the runs that meet a condition, oldest first; few of one run have the same tag."""
+def search_runs(client: MlflowClient, experiment_id: str | None, condition: str) -> list[Run]:
+    """Return the runs that meet a condition, oldest first; few of one run have the same tag.
+
+    Args:
+        client: of the store.
+        experiment_id: the experiment to search; None for all that are not deleted.
+        condition: in MLflow's syntax.
+    """
+    if experiment_id is None:
+        ids = [one.experiment_id for one in client.search_experiments(max_results=MAX_FOUND)]
+    else:
+        ids = [experiment_id]
     order = ["attributes.start_time", "attributes.run_id"]
-    return list(client.search_runs([experiment_id], condition, max_results=MAX_RUNS, order_by=order))
+    return list(client.search_runs(ids, condition, max_results=MAX_FOUND, order_by=order))

@@ -66,11 +66,11 @@ def save_model(folder: Path, saved: Path) -> None:
     options: dict[str, Any] = {}
     if kind == "text-classification":
         options["model_config"] = {"truncation": True}  # as in training; the other pipelines do it unasked, or never
-    if kind == "text-classification" and _reads_pairs(folder):
-        # The signature that MLflow infers is a single text: it would leave out the second one.
-        columns = Schema([ColSpec("string", "text"), ColSpec("string", "text_pair")])
+        # The signature that MLflow infers is a column without a name: it would leave out a second text, and MLflow
+        # would take a text such as 1984 or 'a quotation' for a Python literal.
+        names = ["text", "text_pair"] if _reads_pairs(folder) else ["text"]
         predicted = Schema([ColSpec("string", "label"), ColSpec("double", "score")])
-        options["signature"] = ModelSignature(columns, predicted)
+        options["signature"] = ModelSignature(Schema([ColSpec("string", name) for name in names]), predicted)
     pipeline = transformers.pipeline(cast(Any, kind), model=str(folder))
     mlflow.transformers.save_model(pipeline, str(saved), pip_requirements=REQUIREMENTS, **options)
     if kind == "fill-mask":

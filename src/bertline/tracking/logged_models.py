@@ -60,8 +60,8 @@ def add_logged_model(
     name: str,
     kind: str,
     tags: Mapping[str, str],
-    points: Sequence[Point],
-    dataset: DatasetInput | None,
+    points: Sequence[Point] = (),
+    dataset: DatasetInput | None = None,
     folder: Path | None = None,
     parameters: Mapping[str, str] | None = None,
 ) -> LoggedModel:
@@ -73,13 +73,11 @@ def add_logged_model(
         name: characters that MLflow refuses in it are replaced.
         kind: the model's type in MLflow.
         tags: of the model.
-        points: its metrics, which are those of the run. MLflow stores a NaN of a model as 0: they are left out.
+        points: its metrics, which are those of the run.
         dataset: an input of the run, on which the metrics were measured.
         folder: its files, to copy to MLflow; None for a model without files, which the run's page does not list.
         parameters: of the model.
     """
-    from mlflow.entities import LoggedModelOutput
-
     model = client.create_logged_model(
         run.info.experiment_id,
         name=re.sub(r"[/:.%\"']", "-", name),
@@ -90,13 +88,35 @@ def add_logged_model(
     )
     if folder is not None:
         _send_files(client, model, folder)
-        # The run's page lists the run's outputs, not the models that name it as their source.
-        client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
+        make_output(client, run, model.model_id)
+    log_scores(client, run, model.model_id, points, dataset)
+    return client.finalize_logged_model(model.model_id, "READY")
+
+
+def make_output(client: MlflowClient, run: Run, model_id: str) -> None:
+    """Make a model an output of a run, whose page lists these, not the models that name it as their source."""
+    from mlflow.entities import LoggedModelOutput
+
+    outputs = client.get_run(run.info.run_id).outputs  # MLflow would store equal ones repeatedly
+    if outputs is None or all(output.model_id != model_id for output in outputs.model_outputs):
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(model_id, step=0)])
+
+
+def log_scores(
+    client: MlflowClient, run: Run, model_id: str, points: Sequence[Point], dataset: DatasetInput | None
+) -> None:
+    """Make points of a run metrics of a model; MLflow stores equal ones once.
+
+    Args:
+        client: of the store.
+        run: the run that the points are from, not necessarily the one that the model is from.
+        model_id: of the model.
+        points: MLflow stores a NaN of a model as 0: they are left out.
+        dataset: an input of the run, on which the metrics were measured.
+    """
     measured_on = {"dataset_name": dataset.name, "dataset_digest": dataset.digest} if dataset else {}
     finite = (point for point in points if math.isfinite(point.value))
-    metrics = metrics_of(run, finite, model_id=model.model_id, **measured_on)
-    client.log_batch(run.info.run_id, metrics, synchronous=True)
-    return client.finalize_logged_model(model.model_id, "READY")
+    client.log_batch(run.info.run_id, metrics_of(run, finite, model_id=model_id, **measured_on), synchronous=True)
 
 
 def _send_files(client: MlflowClient, model: LoggedModel, folder: Path) -> None:

@@ -10,17 +10,23 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from bertline.console import DISK_IS_FULL, BertlineError
-from bertline.files import one_line_damage, write_json
+from bertline.files import digest_of_file, one_line_damage, write_json
 from bertline.results import paths
 from bertline.results.records import KeptModel, Record, read_record
 from bertline.tracking.flavors import kind_of, load_expression, save_model
-from bertline.tracking.logged_models import add_logged_model, find_logged_models, offers_logged_models
+from bertline.tracking.logged_models import (
+    add_logged_model,
+    find_logged_models,
+    log_scores,
+    make_output,
+    offers_logged_models,
+)
 from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import find_run
 from bertline.tracking.run_tree import Entry, Point, lay_out, run_summary, training_entry
 from bertline.tracking.sending import DOWN, reason_of
 from bertline.tracking.store import connect, default_tracking_uri, one_line_errors, tracking_lock
-from bertline.tracking.tags import FINGERPRINT_TAG, MODEL_ID_TAG, RECORD_TAG
+from bertline.tracking.tags import FINGERPRINT_TAG, MODEL_ID_TAG, ORIGIN_TAG, PATH_TAG, WEIGHTS_TAG
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -38,7 +44,8 @@ class _Model:
         folder: in Hugging Face's layout.
         target: the result that makes it again.
         fingerprint: of the phase or the fine-tuning that it is from.
-        entry: of its MLflow run.
+        entry: of the MLflow run of that phase or fine-tuning.
+        scored: the entry of the MLflow run that has its scores: other tasks give another run, but not another model.
         points: its scores.
         suffix: of the name to register it under; None for a baseline, which is not registered.
         kept: the fine-tuned model; None for a run's final model.
@@ -49,6 +56,7 @@ class _Model:
     target: str
     fingerprint: str
     entry: Entry
+    scored: Entry
     points: list[Point]
     suffix: str | None
     kept: KeptModel | None = None
@@ -80,17 +88,22 @@ def log_model(record: Path, *, uri: str | None = None, register: str | None = No
             models = []
         for model in models:
             try:
-                run = _run_of(client, experiment, model)
-                logged = _logged(client, run, model.fingerprint) or _log(client, run, run_record, model)
+                run = _run_of(client, experiment, model, model.entry)
+                scored = _run_of(client, experiment, model, model.scored)
+                logged = _logged(client, run, model.fingerprint) or _log(client, run, model)
             except BertlineError as error:
                 failures.append(str(error))
                 continue
+            make_output(client, scored, logged.model_id)
+            log_scores(client, scored, logged.model_id, model.points, model.entry.dataset if model.kept else None)
             load = load_expression(str(logged.model_type), f"models:/{logged.model_id}")
             result = {"model": model.name, "model_id": logged.model_id, "load": load}
             if register is not None and model.suffix is not None:
                 result["registered"] = name = register + model.suffix
                 try:
-                    result["version"] = _register(client, run, run_record, model, logged, name)
+                    result["version"] = _register(client, run_record, model, logged, name)
+                except BertlineError as error:
+                    failures.append(str(error))
                 except MlflowException as error:
                     if DOWN in str(error):
                         raise
@@ -114,7 +127,8 @@ def _models(record: Record) -> Iterator[_Model]:
             folder=record.phases[-1].path / paths.EXPORT,
             target="pretrain",
             fingerprint=record.phases[-1].fingerprint,
-            entry=lay_out(record),
+            entry=training_entry(record, record.phases[-1]),
+            scored=lay_out(record),
             points=run_summary(record),
             suffix="",
         )
@@ -126,24 +140,28 @@ def _models(record: Record) -> Iterator[_Model]:
             target="finetune",
             fingerprint=kept.finetuning.fingerprint,
             entry=entry,
+            scored=entry,
             points=[point for point in entry.points if point.key.startswith("score/")],
             suffix=f"-{kept.finetuning.task.replace('/', '-')}" if kept.finetuning.start == "pretrained" else None,
             kept=kept,
         )
 
 
-def _run_of(client: MlflowClient, experiment: Experiment | None, model: _Model) -> Run:
-    """Return the MLflow run that a model is from: the one that tracking continues."""
-    run = find_run(client, experiment.experiment_id, model.entry, read_origin()) if experiment else None
+def _run_of(client: MlflowClient, experiment: Experiment | None, model: _Model, entry: Entry) -> Run:
+    """Return the MLflow run of an entry of a model: the one that tracking continues."""
+    run = find_run(client, experiment.experiment_id, entry, read_origin()) if experiment else None
     if run is None:
         raise BertlineError(f"MLflow does not have the run of the model {model.name}; run `make track` first")
     return run
 
 
 def _logged(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | None:
-    """Return this run's complete logged model of a phase or fine-tuning, if there is one; remove incomplete ones."""
+    """Return this run's complete logged model of a phase or fine-tuning, if there is one; remove incomplete ones.
+
+    Models of other runs, and entries of checkpoints, are neither returned nor removed.
+    """
     for model in list(find_logged_models(client, run.info.experiment_id, fingerprint)):
-        if model.source_run_id != run.info.run_id:
+        if model.source_run_id != run.info.run_id or PATH_TAG in model.tags:
             continue
         if model.status == "READY":
             return model
@@ -151,9 +169,15 @@ def _logged(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | N
     return None
 
 
-def _log(client: MlflowClient, run: Run, record: Record, model: _Model) -> LoggedModel:
+def _existing(model: _Model) -> Path:
+    """Return the folder of a model. Raises BertlineError if it does not exist."""
     if not (model.folder / paths.CONFIG).exists():
         raise BertlineError(f"{model.folder} does not exist; ask snakemake for `{model.target}` first")
+    return model.folder
+
+
+def _log(client: MlflowClient, run: Run, model: _Model) -> LoggedModel:
+    _existing(model)  # first: what is damaged has another remedy
     with TemporaryDirectory(prefix="bertline-model-") as folder:
         saved = Path(folder, "model")
         kind = _save(model, saved)
@@ -162,9 +186,7 @@ def _log(client: MlflowClient, run: Run, record: Record, model: _Model) -> Logge
             run,
             name=model.name,
             kind=kind,
-            tags={FINGERPRINT_TAG: model.fingerprint, RECORD_TAG: record.fingerprint},
-            points=model.points,
-            dataset=model.entry.dataset if model.kept else None,
+            tags={FINGERPRINT_TAG: model.fingerprint},
             folder=saved,
         )
     logger.info("logged the model %s as %s", model.name, logged.model_id)
@@ -186,21 +208,49 @@ def _save(model: _Model, saved: Path) -> str:
         ) from error
 
 
-def _register(client: MlflowClient, run: Run, record: Record, model: _Model, logged: LoggedModel, name: str) -> str:
+def _register(client: MlflowClient, record: Record, model: _Model, logged: LoggedModel, name: str) -> str:
+    """Return the version of a registered model that has the weights of a logged one; create it if it does not exist."""
     import mlflow
+    from mlflow.exceptions import MlflowException
 
     # Addresses such as models:/m-... are resolved with this URI, not with the client's store.
     mlflow.set_tracking_uri(client.tracking_uri)
     if not client.search_registered_models(f"name = '{name}'"):
-        client.create_registered_model(name, description=record.description)
-    for version in client.search_model_versions(f"name = '{name}'"):
-        if version.tags.get(MODEL_ID_TAG) == logged.model_id:
-            return str(version.version)
-    tags = {point.key: f"{point.value:.4f}" for point in model.points} | {MODEL_ID_TAG: logged.model_id}
-    created = client.create_model_version(
-        name, f"models:/{logged.model_id}", run_id=run.info.run_id, tags=tags, model_id=logged.model_id
-    )
-    return str(created.version)
+        try:
+            client.create_registered_model(name, description=record.description)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise  # unless somebody else was first
+    scores = {point.key: f"{point.value:.4f}" for point in model.points}
+    versions = list(client.search_model_versions(f"name = '{name}'"))
+    found = next((one for one in versions if one.tags.get(MODEL_ID_TAG) == logged.model_id), None)
+    if found is None:
+        # Or of a model with the same weights in another experiment: MLflow's experiments share no models.
+        weights = {ORIGIN_TAG: read_origin(), WEIGHTS_TAG: digest_of_file(_existing(model) / paths.WEIGHTS)}
+        equal = (one for one in versions if weights.items() <= one.tags.items())
+        found = next((one for one in equal if _is_there(client, one.tags[MODEL_ID_TAG])), None)
+    if found is None:
+        tags = scores | weights | {MODEL_ID_TAG: logged.model_id}
+        found = client.create_model_version(
+            name, f"models:/{logged.model_id}", run_id=logged.source_run_id, tags=tags, model_id=logged.model_id
+        )
+    for key, value in scores.items():  # of the present tasks
+        if found.tags.get(key) != value:
+            client.set_model_version_tag(name, found.version, key, value)
+    return str(found.version)
+
+
+def _is_there(client: MlflowClient, model_id: str) -> bool:
+    """Return whether a logged model was not deleted."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.get_logged_model(model_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return False
+    return True
 
 
 def _explain_unregistered(name: str, error: Exception) -> str:

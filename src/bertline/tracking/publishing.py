@@ -123,7 +123,7 @@ def find_run(client: MlflowClient, experiment_id: str, entry: Entry, origin: str
 
 
 def _publish(here: Pass, entry: Entry) -> dict[str, Any]:
-    _supersede_others(here, entry)
+    others = _supersede_others(here, entry)
     points: dict[str, int] = {}
     sent = 0
 
@@ -137,18 +137,34 @@ def _publish(here: Pass, entry: Entry) -> dict[str, Any]:
         return run_id
 
     run_id = bring_up_to_date(entry, None, entry.description + _links(here, entry))
+    if others:
+        _end_stages(here, others, entry.identity_tags[RECORD_TAG])
     return {"mlflow_run": run_id, "points": points, "sent": sent, "refused": here.refusals.lines}
 
 
-def _supersede_others(here: Pass, entry: Entry) -> None:
-    """Mark the MLflow runs that this folder sent of this run before its recipe changed."""
+def _supersede_others(here: Pass, entry: Entry) -> list[str]:
+    """Mark the MLflow runs that this folder sent of this run before its recipe or the name of its experiment changed.
+
+    Returns the ids of all earlier runs of its name and origin.
+    """
     name, record = entry.identity_tags[RUN_TAG], entry.identity_tags[RECORD_TAG]
-    others = [
-        run
-        for run in search_runs(here.client, here.experiment_id, f"tags.`{RUN_TAG}` = '{name}'")
-        if run.data.tags.get(RECORD_TAG, record) != record
-    ]
+    condition = f"tags.`{RUN_TAG}` = '{name}' AND tags.`{ORIGIN_TAG}` = '{here.origin}'"
+    found = search_runs(here.client, None, condition)
+    present = record, here.experiment_id
+    others = [run for run in found if (run.data.tags.get(RECORD_TAG, record), run.info.experiment_id) != present]
     _supersede(here, others, record)
+    return [run.info.run_id for run in others]
+
+
+def _end_stages(here: Pass, others: list[str], record: str) -> None:
+    """End the unfinished stages below earlier runs that the present one, which is sent, does not continue.
+
+    A stage that yet another run shares is set to running again in the next pass of that run.
+    """
+    condition = f"attributes.status = 'RUNNING' AND tags.`{ORIGIN_TAG}` = '{here.origin}'"
+    found = search_runs(here.client, None, condition)
+    left = [run for run in found if run.data.tags.get(PARENT_TAG) in others and run.info.run_id not in here.used]
+    _supersede(here, left, record)
 
 
 def _supersede(here: Pass, runs: Iterable[Run], by: str) -> None:

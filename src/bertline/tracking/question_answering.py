@@ -18,6 +18,8 @@ from mlflow.pyfunc import PythonModel, PythonModelContext
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
+COLUMNS = ["question", "context"]
+
 
 class QuestionAnswering(PythonModel):
     """Answers the rows of a table with the columns `question` and `context`."""
@@ -34,8 +36,17 @@ class QuestionAnswering(PythonModel):
         self.separators = template.count(self.tokenizer.sep_token_id) - 1
 
     def predict(self, context: PythonModelContext, model_input: pd.DataFrame, params: Any = None) -> list[str]:
-        """Return a text of the context for each row of a data frame; "" for no answer."""
-        return [self.answer(*row) for row in model_input[["question", "context"]].itertuples(index=False)]
+        """Return a text of the context for each row of a data frame; "" for no answer.
+
+        MLflow makes one row with two lists of {"question": [...], "context": [...]}. Raises ValueError for lists of
+        different lengths, and for a cell that is not a text.
+        """
+        rows = model_input[COLUMNS].explode(COLUMNS)
+        for column in COLUMNS:
+            for number, cell in enumerate(rows[column]):
+                if not isinstance(cell, str):
+                    raise ValueError(f"row {number} of the column {column} is {cell}, not a text")
+        return [self.answer(*row) for row in rows.itertuples(index=False)]
 
     def answer(self, question: str, context: str) -> str:
         """Return the best answer over all windows of a context."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import re
@@ -62,7 +63,7 @@ def upgrade_schema(database: Path) -> None:
         )
     database = database.resolve()  # a link remains one
     unfinished = f".{database.name}.upgrade-"
-    _remove_left(database.parent, unfinished)
+    remove_left(database, "upgrade-*")
     logger.info("upgrading the MLflow database %s", database)
     with (
         TemporaryDirectory(prefix=unfinished, dir=database.parent) as folder,
@@ -87,14 +88,20 @@ def upgrade_schema(database: Path) -> None:
             os.fsync(written.fileno())
         copy.replace(database)
         fsync_directory(database.parent)
-    _remove_left(database.parent, unfinished)  # again: the process of a killed one may have lived on
+    remove_left(database, "upgrade-*")  # again: the process of a killed one may have lived on
     logger.info("the MLflow database %s is upgraded; the file before is kept as %s", database, kept.name)
 
 
-def _remove_left(folder: Path, prefix: str) -> None:
-    """Remove what upgrades that were killed have left."""
-    for left in folder.glob(f"{prefix}*"):
-        shutil.rmtree(left, ignore_errors=True)
+def remove_left(database: Path, pattern: str) -> None:
+    """Remove what processes that were killed have left beside a database: a hidden name with its name and a pattern.
+
+    The caller must hold the lock.
+    """
+    for left in database.parent.glob(f".{glob.escape(database.name)}.{pattern}"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def _revision_of(database: Path) -> str | None:

@@ -30,7 +30,7 @@ from bertline.tracking.origin import read_origin
 from bertline.tracking.publishing import publish
 from bertline.tracking.run_tree import Entry, lay_out
 from bertline.tracking.sending import DOWN, SECRETS, reason_of
-from bertline.tracking.sqlite_file import FULL, find_moved_artifacts, upgrade_schema
+from bertline.tracking.sqlite_file import FULL, find_moved_artifacts, remove_left, upgrade_schema
 from bertline.tracking.sweeps import entry_of, sweeps_beside
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _MLFLOW_SETTINGS = {
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 # Ports of the databases that MLflow can use without a server of its own.
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
-# In messages about an address without a scheme, which MLflow takes for a folder, or for a scheme that it does not know.
+# In messages about the address of a folder, or one with a scheme that MLflow does not know.
 _NO_ADDRESS = ("filesystem tracking backend", "unsupported URI")
 # Keys of an address that replace its host.
 _OTHER_SERVERS = {"host", "hostaddr", "service", "unix_socket", "odbc_connect"}
@@ -162,6 +162,7 @@ def _initialise(database: Path, tracking_uri: str) -> None:
     _set_up_mlflow()
     if not database.exists() or database.stat().st_size == 0:
         logger.info("creating the MLflow database %s", database)
+        remove_left(database, "*.part*")
         with write_atomically(database) as temporary:
             from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
@@ -238,10 +239,25 @@ def _set_up_mlflow() -> None:
 
 
 def _sqlite_file(tracking_uri: str) -> Path | None:
-    """Return the file of a SQLite store; None for a server or another database."""
-    if not tracking_uri.startswith("sqlite:///"):
+    """Return the file of a SQLite store; None for a server or another database.
+
+    Raises BertlineError for a database in memory, which ends with the process, and for other spellings of a file's
+    address: its lock is found by its path.
+    """
+    if not is_sqlite(tracking_uri):
         return None
-    return Path(tracking_uri.removeprefix("sqlite:///").partition("?")[0])
+    scheme, _, path = tracking_uri.partition("?")[0].partition(":///")
+    if scheme != "sqlite" or path in ("", ":memory:") or path.startswith("file:"):
+        raise BertlineError(
+            f"{without_credentials(tracking_uri)} is not sqlite:/// and the path of a database's file; give "
+            "MLFLOW_TRACKING_URI in this form"
+        )
+    return Path(path)
+
+
+def is_sqlite(tracking_uri: str) -> bool:
+    """Return whether an address is that of a SQLite database, with any driver."""
+    return tracking_uri.startswith(("sqlite:", "sqlite+"))
 
 
 def _artifact_root(tracking_uri: str) -> Path | None:
@@ -305,10 +321,10 @@ def _of_tries(reason: str, tracking_uri: str) -> BertlineError:
 
 def _explain(error: Exception, reason: str, tracking_uri: str) -> str:
     place = f"MLflow at {without_credentials(tracking_uri)}"
-    if "://" not in tracking_uri and any(refusal in reason for refusal in _NO_ADDRESS):
+    if any(refusal in reason for refusal in _NO_ADDRESS):
         return (
-            f"{without_credentials(tracking_uri)} is not an address of MLflow; write https:// in front of that of a "
-            "server, or sqlite:/// in front of the path of a database's file, in MLFLOW_TRACKING_URI"
+            f"{without_credentials(tracking_uri)} is not an address that MLflow can use; write https:// and the name "
+            "of a server, or sqlite:/// and the path of a database's file, in MLFLOW_TRACKING_URI"
         )
     if "not authenticated" in reason or "error code 401" in reason:
         if os.environ.get("MLFLOW_TRACKING_TOKEN") and not os.environ.get("MLFLOW_TRACKING_USERNAME"):

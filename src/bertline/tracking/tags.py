@@ -25,4 +25,6 @@ PATH_TAG = "bertline.path"
 HOST_TAG = "bertline.host"
 
 DATASET_DIGEST_TAG = "bertline.dataset_digest"
-MODEL_ID_TAG = "bertline.model_id"  # of a registered version: the logged model that it is of
+# Of a registered version: the logged model that it is of, and the digest of its weights.
+MODEL_ID_TAG = "bertline.model_id"
+WEIGHTS_TAG = "bertline.weights"

@@ -26,7 +26,7 @@ from cyclopts.validators import Number
 from bertline.console import BertlineError, handle_signals, without_credentials
 from bertline.files import CHECKOUT
 from bertline.results.records import runs_in
-from bertline.tracking.store import check_server, default_tracking_uri, follow, initialise
+from bertline.tracking.store import check_server, default_tracking_uri, follow, initialise, is_sqlite
 
 USER = "bertline"
 SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
@@ -61,7 +61,7 @@ def open_ui(
     uri = default_tracking_uri()
     runs_in(["results/runs"])
     handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
-    if not uri.startswith("sqlite:"):
+    if not is_sqlite(uri):
         print(f"MLflow: {without_credentials(uri)}   (kept up to date from here; Ctrl-C ends it)", flush=True)
         check_server(uri)
         follow(["results/runs"], uri, every)
