@@ -111,6 +111,41 @@ def test_features_are_the_hidden_states_of_transformers(
             np.testing.assert_allclose(layer, given, atol=1e-5)
 
 
+NO_TYPES = {"model_input_names": ["input_ids", "attention_mask"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "trained"),
+    [
+        (NO_TYPES, False),
+        ({**NO_TYPES, "tokenizer_class": "PreTrainedTokenizerFast"}, False),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, False),  # types are not among this class's inputs by default
+        ({"tokenizer_class": "BertTokenizer"}, False),
+        (NO_TYPES, True),
+    ],
+)
+def test_the_second_text_has_the_types_that_transformers_gives_or_that_it_was_trained_with_here(
+    tmp_path: Path, settings: dict[str, Any], trained: bool
+) -> None:
+    tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
+    config = config_from_dict({"vocab_size": load_tokenizer(tokenizer).get_vocab_size(), **SHAPE})
+    torch.manual_seed(1)
+    network, folder = architecture_of(config).pretraining(config), tmp_path / "model"
+    torch.nn.init.normal_(network.encoder.embeddings.token_type.weight)
+    export_huggingface(config, network.state_dict(), tokenizer, folder)
+    given = json.loads((folder / "tokenizer_config.json").read_text())
+    without = {key: value for key, value in given.items() if key not in ("tokenizer_class", "model_input_names")}
+    expected = states_of_transformers(folder, [("born in", "where died")])
+    (folder / "tokenizer_config.json").write_text(json.dumps(without | settings))
+    if trained:  # as our own, whose old templates give no types
+        (folder / "task.json").write_text(json.dumps({"task": "cola"}))
+    else:
+        expected = states_of_transformers(folder, [("born in", "where died")])
+    (tmp_path / "texts.txt").write_text("born in ||| where died\n")
+    extract_features(folder, [tmp_path / "texts.txt"], tmp_path / "out.h5", **OPTIONS)
+    np.testing.assert_allclose(read_hdf5(tmp_path / "out.h5")[0], expected[0], atol=1e-5)
+
+
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_pooled_features_are_one_vector_per_input(model: Path, tmp_path: Path, pooling: Any) -> None:
     texts = write_texts(tmp_path / "texts.txt")

@@ -585,7 +585,7 @@ def test_weights_of_another_vocabulary_are_refused(tmp_path: Path, tokenizer: Pa
     save_tokenizer(make_tokenizer(other, lowercase=True, source="the test"), tmp_path / "other.json")
     recipe = recipe_for("cola", write_cola(tmp_path / "train.tsv"), initial_weights={"phase": "a" * 16})
     with pytest.raises(
-        BertlineError, match=r"vocab\.txt: 'was' is entry 7, but 37 of .*other\.json; name the tokenizer"
+        BertlineError, match=r"tokenizer\.json: 'was' is entry 7, but 37 of .*other\.json; name the tokenizer"
     ):
         finetune(
             recipe,

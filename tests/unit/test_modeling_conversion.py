@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
+from checkpoint_index import entry, write_index
+from safetensors.torch import load_file, save_file
 from tensorflow_checkpoint.make import shapes, values
 
 from bertline.console import BertlineError
@@ -24,7 +25,7 @@ from bertline.modeling.bert import make_task_network
 from bertline.modeling.conversion import convert_weights, export_tensorflow
 from bertline.modeling.huggingface import load_huggingface, write_huggingface
 from bertline.modeling.network_config import BertConfig
-from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
+from bertline.modeling.tensorflow_checkpoint import masked_checksum, read_checkpoint, write_checkpoint
 from bertline.tasks.task import Head
 
 WRITTEN = Path(__file__).parent / "tensorflow_checkpoint"
@@ -62,6 +63,18 @@ def test_a_checkpoint_of_tensorflow_is_read_to_the_last_bit() -> None:
         assert np.array_equal(found[name], written), name
     assert found["global_step"] == 7
     assert len(found) > len(expected()) + 1  # the optimizer's
+
+
+def test_a_checkpoint_in_several_files_is_read(tmp_path: Path) -> None:
+    numbers = [np.array([1.5, 2.5], "<f4"), np.array([3.5, 4.5], "<f4")]
+    entries = [entry(b"", b"\x08\x02")]  # two files
+    for shard, content in enumerate(array.tobytes() for array in numbers):
+        (tmp_path / f"made.data-{shard:05d}-of-00002").write_bytes(content)
+        place = b"\x08\x01\x12\x04\x12\x02\x08\x02\x18" + bytes([shard]) + b"\x28\x08\x35"
+        entries.append(entry(f"values{shard}".encode(), place + masked_checksum(content)))
+    write_index(tmp_path / "made.index", entries)
+    found = dict(read_checkpoint(tmp_path / "made"))
+    assert {name: array.tolist() for name, array in found.items()} == {"values0": [1.5, 2.5], "values1": [3.5, 4.5]}
 
 
 def test_google_s_release_becomes_what_transformers_loads(google: Path, tmp_path: Path) -> None:
@@ -301,29 +314,58 @@ def test_a_pretrained_network_is_converted_under_each_of_its_names(tmp_path: Pat
     assert all(torch.equal(again[name], weight) for name, weight in weights.items() if "pooler" not in name)
 
 
-def test_a_release_with_other_accents_than_the_tokenizer_s_is_warned_of(
+ACCENTS = "accents with this setting, and the model's tokenizer"
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"lowercase": True}, None),
+        ({"lowercase": False}, None),
+        ({"lowercase": True, "strip_accents": True}, None),
+        ({"lowercase": False, "strip_accents": False}, None),
+        ({"lowercase": True, "strip_accents": False}, f"strips {ACCENTS} keeps them: accented words"),
+        ({"lowercase": False, "strip_accents": True}, f"keeps {ACCENTS} strips them: accented words"),
+        (
+            {"lowercase": True, "joiners": True},
+            "removes joiners (U+200C, U+200D), and the model's tokenizer keeps them: words with joiners",
+        ),
+        ({"lowercase": True, "max_word_length": 200}, None),
+        (
+            {"lowercase": True, "max_word_length": 2000},
+            "takes words of more than 200 characters for [UNK], and the model's tokenizer those of more than 2000: "
+            "words between",
+        ),
+    ],
+)
+def test_a_release_whose_text_is_divided_otherwise_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, Any], warned: str | None
+) -> None:
+    export_tensorflow(write_model(tmp_path, tokenizer=settings), tmp_path / "out")
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert messages == ([f"{tmp_path}/out: Google's code {warned} get other tokens"] if warned else [])
+
+
+def test_a_tokenizer_that_does_not_divide_chinese_text_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for strips in (None, False):
-        made = make_tokenizer(VOCABULARY, lowercase=True, strip_accents=strips, source="x")
-        save_tokenizer(made, tmp_path / "tokenizer.json")
-        network = make_task_network(BertConfig.from_dict(CONFIG), "sequence", 2)
-        model = tmp_path / f"model-{strips}"
-        model.mkdir()
-        tokenizer, head = tmp_path / "tokenizer.json", {"head": "sequence", "labels": "ab"}
-        write_huggingface(network.config, network.state_dict(), tokenizer, model, **head)
-        export_tensorflow(model, tmp_path / f"out-{strips}")
+    model = write_model(tmp_path)
+    (model / "tokenizer.json").unlink()
+    described = json.loads((model / "tokenizer_config.json").read_text())
+    (model / "tokenizer_config.json").write_text(json.dumps(described | {"tokenize_chinese_chars": False}))
+    export_tensorflow(model, tmp_path / "out")
     (message,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
-    assert "out-False: Google's code strips accents with this setting, and the model's tokenizer keeps them" in message
+    assert "Google's code divides Chinese text into characters, and the model's tokenizer does not" in message
 
 
-def write_model(tmp_path: Path, name: str = "model", **config: Any) -> Path:
+def write_model(tmp_path: Path, name: str = "model", tokenizer: dict[str, Any] | None = None, **config: Any) -> Path:
     """A classifier in Hugging Face's layout."""
-    save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="x"), tmp_path / "tokenizer.json")
+    settings = tokenizer or {"lowercase": True}
+    save_tokenizer(make_tokenizer(VOCABULARY, **settings, source="x"), tmp_path / "tokenizer.json")
     network = make_task_network(BertConfig.from_dict({**CONFIG, **config}), "sequence", 2)
     (tmp_path / name).mkdir(parents=True)
-    tokenizer, head = tmp_path / "tokenizer.json", {"head": "sequence", "labels": "ab"}
-    write_huggingface(network.config, network.state_dict(), tokenizer, tmp_path / name, **head)
+    file, head = tmp_path / "tokenizer.json", {"head": "sequence", "labels": "ab"}
+    write_huggingface(network.config, network.state_dict(), file, tmp_path / name, **head)
     return tmp_path / name
 
 
@@ -391,6 +433,60 @@ def test_an_activation_that_google_s_code_has_not_is_refused(tmp_path: Path) -> 
     with pytest.raises(BertlineError, match="hidden_act is 'gelu_new', of which Google's code has only gelu, relu"):
         export_tensorflow(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+LAYER, WORDS = "bert.encoder.layer.0.output.dense.weight", "bert.embeddings.word_embeddings.weight"
+
+
+@pytest.mark.parametrize(
+    ("weights", "config", "message"),
+    [
+        ({LAYER: torch.full((8, 12), torch.nan)}, {}, f"{LAYER} contains NaN or infinity; choose other weights"),
+        ({LAYER: None}, {}, "lacks the weights encoder.layers.0.output.weight of its configuration; fetch it again"),
+        ({"classifier.bias": None}, {}, "lacks the weights classifier.bias of its fine-tuned network; fetch it again"),
+        (
+            {"bert.pooler.dense.bias": None},
+            {},
+            "lacks the weights encoder.pooler.bias of its fine-tuned network; fetch",
+        ),
+        ({}, {"hidden_size": 10}, r"has the shape \[9, 8\], its configuration implies \[9, 10\]; fetch it again"),
+        (
+            {"cls.predictions.decoder.weight": torch.zeros(9, 8)},
+            {},
+            f"cls.predictions.decoder.weight is not {WORDS}, and a network in which they differ cannot be read; choose",
+        ),
+        (
+            {},
+            {"architectures": ["BertForMultipleChoice"]},
+            "its architecture is BertForMultipleChoice, whose head cannot be read; allowed are BertForSequence",
+        ),
+    ],
+    ids=["nan", "layer", "bias", "pooler", "size", "decoder", "choice"],
+)
+def test_weights_that_cannot_be_read_are_not_written_for_google_s_code(
+    tmp_path: Path, weights: dict[str, torch.Tensor | None], config: dict[str, Any], message: str
+) -> None:
+    model = write_model(tmp_path)
+    changed = load_file(model / "model.safetensors") | weights
+    save_file({name: tensor for name, tensor in changed.items() if tensor is not None}, model / "model.safetensors")
+    described = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(described | config))
+    with pytest.raises(BertlineError, match=rf"^{model}[^\n]*{message}[^\n]*$"):
+        export_tensorflow(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_google_s_code_has_not_and_old_names_are_not_written(tmp_path: Path) -> None:
+    model = write_model(tmp_path)
+    export_tensorflow(model, tmp_path / "expected")
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): value for name, value in load_file(
+        model / "model.safetensors").items()}  # fmt: skip
+    matrix = {"cls.predictions.decoder.weight": old[WORDS].clone()}
+    save_file({**old, **matrix, "bert.embeddings.position_ids": torch.arange(16)[None]}, model / "model.safetensors")
+    export_tensorflow(model, tmp_path / "out")
+    found, written = (dict(read_checkpoint(tmp_path / name / "bert_model.ckpt")) for name in ("out", "expected"))
+    assert found.keys() == written.keys()
+    assert all(np.array_equal(found[name], values) for name, values in written.items())
 
 
 class Malicious:

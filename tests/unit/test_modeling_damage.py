@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from checkpoint_index import entry, write_index
 from fault_counts import TIMES, drawing
 from safetensors.torch import load_file, save_file
 from test_corpus_damage import mutate
@@ -296,3 +297,28 @@ def test_an_index_with_right_checksums_is_not_believed(google: Path) -> None:
         found += refused(lambda tensors=tensors: tensors.update(read_checkpoint(prefix)), google)
         assert sum(values.nbytes for values in tensors.values()) <= 1000, number
     assert found > 100
+
+
+@pytest.mark.parametrize(
+    ("block", "times", "message"),
+    [
+        ([entry(b"a"), entry(b"b", shared=1)], 1, ""),
+        ([entry(b"a"), entry(b"b", shared=1)], 5000, "its blocks overlap"),
+        ([], 5000, "its blocks overlap"),
+        ([entry(b"b"), entry(b"a")], 1, "its keys are not sorted"),
+        ([entry(b"a"), entry(b"", shared=1)], 1, "its keys are not sorted"),
+        ([entry(b"k" * 1001)], 1, "it has a key of more than 1000 bytes"),
+        ([entry(b"k" * 900), entry(b"m" * 101, shared=900)], 1, "it has a key of more than 1000 bytes"),
+        ([entry(b"a", b"\x08" + b"\xff" * 100_000 + b"\x01")], 1, "it has a number of more than 10 bytes"),
+    ],
+    ids=["whole", "repeated", "empty", "unsorted", "equal", "long", "shared", "number"],
+)
+def test_an_index_that_would_unfold_to_much_more_is_one_line(
+    tmp_path: Path, block: list[bytes], times: int, message: str
+) -> None:
+    write_index(tmp_path / "made.index", block, times)
+    (tmp_path / "made.data-00000-of-00001").write_bytes(bytes(4))
+    # Of the values only the checksum is missing.
+    expected = f"is not the index of a TensorFlow checkpoint .{message}" if message else "a does not have the checksum"
+    with pytest.raises(BertlineError, match=rf"^{tmp_path}[^\n]*{expected}"):
+        list(read_checkpoint(tmp_path / "made"))

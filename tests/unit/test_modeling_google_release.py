@@ -106,6 +106,18 @@ def test_a_cut_download_is_continued(server: Misbehaving, output: Path) -> None:
     assert str(second).startswith("bytes=")
 
 
+def test_a_zip_that_an_earlier_attempt_left_is_used_only_if_its_digest_is_known(
+    server: Misbehaving, output: Path
+) -> None:
+    other = {**release(), f"{NAME}/vocab.txt": release()[f"{NAME}/vocab.txt"].replace(b"river", b"ocean")}
+    output.parent.mkdir(parents=True)
+    output.with_name(".google.zip").write_bytes(zipped(other))
+    server.files[f"/{NAME}.zip"] = zipped(release())
+    fetch_google_release(output, url=server.url(f"/{NAME}.zip"))
+    check_loads(output)
+    assert len(server.requests) == 1
+
+
 def test_a_zip_and_a_folder_of_the_user_s_are_left_alone(server: Misbehaving, output: Path) -> None:
     output.parent.mkdir(parents=True)
     mine = output.with_name("google.zip")
@@ -173,11 +185,12 @@ def test_two_releases_in_one_zip_are_one_line(server: Misbehaving, output: Path)
 def test_a_cased_vocabulary_needs_lowercase_false(server: Misbehaving, output: Path) -> None:
     members = release()
     members[f"{NAME}/vocab.txt"] = members[f"{NAME}/vocab.txt"].replace(b"river", b"River")
+    content = zipped(members)  # made once: a zip has the time of its members
     assert "words in upper case, such as 'River'; give --no-lowercase, or lowercase: false" in problem_of(
-        server, zipped(members), output
+        server, content, output
     )
     requests = len(server.requests)
-    fetch(server, zipped(members), output, lowercase=False)
+    fetch(server, content, output, lowercase=False)
     assert len(server.requests) == requests  # the zip was kept
     assert transformers.AutoTokenizer.from_pretrained(output)("a Rivers .").input_ids == [2, 5, 6, 7, 8, 3]
 

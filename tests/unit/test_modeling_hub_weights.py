@@ -72,6 +72,18 @@ def test_a_cut_download_is_continued_by_the_next_one(
     assert "config.json" not in model.fetched  # it was complete
 
 
+def test_damaged_and_other_files_of_an_earlier_attempt_do_not_reach_the_result(
+    model: ServedModel, output: Path
+) -> None:
+    unfinished = output.with_name(f".{REVISION}.part")
+    unfinished.mkdir(parents=True)
+    weights = model.files["model.safetensors"]
+    (unfinished / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    (unfinished / "vocab.txt").write_text("of a model without tokenizer.json")
+    fetch_hub_weights(REPOSITORY, REVISION, output)
+    assert {path.name: path.read_bytes() for path in output.iterdir()} == {name: model.files[name] for name in FETCHED}
+
+
 def test_a_folder_of_the_user_s_is_left_alone(model: ServedModel, output: Path) -> None:
     fetch_hub_weights(REPOSITORY, REVISION, output)
     fetch_hub_weights(REPOSITORY, REVISION, output)
@@ -103,6 +115,14 @@ def test_a_commit_that_vanished_is_one_line(model: ServedModel, output: Path) ->
         "shows"
     )
     assert "someone/else does not exist on the Hub" in problem_of(output, repository="someone/else")
+
+
+@pytest.mark.parametrize("repository", ["../etc", "a/b/c", "a--b/c", ""])
+def test_what_is_no_id_of_a_model_is_not_asked_for_again(model: ServedModel, output: Path, repository: str) -> None:
+    message = problem_of(output, repository=repository)
+    assert message.startswith(f"the model {repository} has an invalid id (")
+    assert message.endswith("; give owner/name")
+    assert model.requests == []
 
 
 def test_a_server_that_names_another_commit_is_one_line(model: ServedModel, output: Path) -> None:

@@ -6,7 +6,8 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
+import transformers
+from safetensors.torch import load_file, save_file
 from test_modeling_bert import SHAPE, random_batch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer
@@ -15,10 +16,12 @@ from transformers import BertForPreTraining as TheirBert
 from transformers import BertModel as TheirEncoder
 
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import ROBERTA_NAMES, SPECIAL_TOKENS, make_tokenizer, save_tokenizer
+from bertline.encoding.tokenizer import ROBERTA_NAMES, SPECIAL_TOKENS, make_tokenizer, read_tokenizer, save_tokenizer
+from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertForPreTraining, make_task_network
 from bertline.modeling.huggingface import export_huggingface, load_encoder, load_huggingface, write_huggingface
-from bertline.modeling.network_config import BertConfig
+from bertline.modeling.huggingface_config import read_configuration
+from bertline.modeling.network_config import BertConfig, config_from_dict
 
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}
 
@@ -98,6 +101,69 @@ def test_an_output_matrix_of_its_own_is_refused(tmp_path):
         load_huggingface(tmp_path)
 
 
+SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 9}
+SMALL_MODERN = {**SMALL, "global_attn_every_n_layers": 1, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3}
+SMALL_MODERN |= {"bos_token_id": 2, "eos_token_id": 3}
+
+
+@pytest.mark.parametrize(
+    ("made", "shape", "output", "words"),
+    [
+        ("Bert", SMALL, "cls.predictions.decoder", "bert.embeddings.word_embeddings"),
+        ("Roberta", SMALL, "lm_head.decoder", "roberta.embeddings.word_embeddings"),
+        ("ModernBert", SMALL_MODERN, "decoder", "model.embeddings.tok_embeddings"),
+    ],
+)
+def test_an_output_matrix_of_its_own_that_only_the_weights_show_is_refused(tmp_path, made, shape, output, words):
+    config = getattr(transformers, f"{made}Config")(**shape)
+    getattr(transformers, f"{made}ForMaskedLM")(config).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    matrix = weights[f"{words}.weight"]
+    for given in (matrix, matrix.double()):
+        save_file({**weights, f"{output}.weight": given.clone()}, tmp_path / "model.safetensors")
+        load_huggingface(tmp_path)
+    other = matrix.clone()
+    other[-1, -1] += 1e-3
+    for given, message in (
+        (other, rf"{tmp_path}: {output}\.weight is not {words}\.weight, and a network [^\n]*; choose other weights"),
+        (
+            other[:-1].clone(),
+            rf"{tmp_path}: {output}\.weight has the shape \[8, 8\], its configuration implies \[9, 8\]",
+        ),
+    ):
+        save_file({**weights, f"{output}.weight": given}, tmp_path / "model.safetensors")
+        with pytest.raises(BertlineError, match=message):
+            load_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("made", "bias"), [("Bert", "cls.predictions.bias"), ("Roberta", "lm_head.bias")], ids=["bert", "roberta"]
+)
+def test_the_output_bias_is_read_under_both_of_its_names(tmp_path, made, bias):
+    config = getattr(transformers, f"{made}Config")(**SMALL)
+    getattr(transformers, f"{made}ForMaskedLM")(config).save_pretrained(tmp_path)
+    weights, given = load_file(tmp_path / "model.safetensors"), torch.randn(9)
+    other = bias.replace("bias", "decoder.bias")
+    without = {name: tensor for name, tensor in weights.items() if name not in (bias, other)}
+    for names in ((bias,), (other,), (bias, other)):
+        save_file({**without, **{name: given.clone() for name in names}}, tmp_path / "model.safetensors")
+        assert torch.equal(load_huggingface(tmp_path)[1]["masked_language_head.bias"][:9], given), names
+    save_file({**without, bias: given, other: given + 1}, tmp_path / "model.safetensors")
+    with pytest.raises(BertlineError, match=f"{other} is not {bias}, and a network in which they differ cannot be"):
+        load_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [("Bert", {}), ("Roberta", {}), ("ModernBert", {"global_attn_every_n_layers": 1})],
+)
+def test_a_key_that_a_configuration_lacks_has_transformers_value(tmp_path, made, given):
+    config = getattr(transformers, f"{made}Config")(vocab_size=99, **given)
+    config.to_json_file(tmp_path / "whole.json", use_diff=False)
+    (tmp_path / "short.json").write_text(json.dumps({"vocab_size": 99, "model_type": config.model_type, **given}))
+    assert read_configuration(tmp_path / "short.json") == read_configuration(tmp_path / "whole.json")
+
+
 def test_we_load_what_transformers_saved_with_the_same_logits(tmp_path):
     torch.manual_seed(2)
     theirs = TheirBert(TheirConfig(**SHAPE, initializer_range=0.2)).eval()
@@ -144,8 +210,9 @@ def test_transformers_tokenizes_as_the_exported_tokenizer_does(tmp_path, tokeniz
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("architecture", ["bert", "modern", "roberta"])
 @pytest.mark.parametrize("names", [SPECIAL_TOKENS, tuple(ROBERTA_NAMES.values())], ids=["bert", "roberta"])
-def test_transformers_reads_an_export_with_byte_level_bpe(tmp_path, names):
+def test_transformers_reads_an_export_with_byte_level_bpe(tmp_path, names, architecture):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -154,14 +221,17 @@ def test_transformers_reads_an_export_with_byte_level_bpe(tmp_path, names):
     )
     tokenizer.train_from_iterator(["the old river and the town"] * 5, trainer=trainer)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    size = tokenizer.get_vocab_size()
-    model = BertForPreTraining(BertConfig.from_dict({**SHAPE, "vocab_size": size}))
-    export_huggingface(model.config, model.state_dict(), tmp_path / "tokenizer.json", tmp_path / "export")
+    config = config_from_dict({**SMALL, "architecture": architecture, "vocab_size": tokenizer.get_vocab_size()})
+    model = architecture_of(config).pretraining(config)
+    export_huggingface(config, model.state_dict(), tmp_path / "tokenizer.json", tmp_path / "export")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "export")
     expected = tokenizer.encode("The river é", add_special_tokens=False).ids
     cls, sep = tokenizer.token_to_id(names[2]), tokenizer.token_to_id(names[3])
     assert theirs("The river é")["input_ids"] == [cls, *expected, sep]
     assert (theirs.mask_token_id, theirs.pad_token_id) == (4, 0)
+    pair = read_tokenizer(tmp_path / "export").encode("The river é", "The river é")
+    assert pair.ids == theirs("The river é", "The river é")["input_ids"] == [cls, *expected, sep, *expected, sep]
+    assert (pair.tokens[0], pair.tokens[-1]) == (names[2], names[3])
 
 
 def test_an_export_of_another_tokenizer_is_refused_and_leaves_nothing(tmp_path, tokenizer_json):

@@ -366,6 +366,7 @@ def test_defaults_are_those_of_transformers():
         ({"layer_types": ["sliding_attention"] * 3}, "3 of 3 layers attend to a window only"),
         ({"norm_bias": True}, "norm_bias is True, only False can be read"),
         ({"classifier_activation": "relu"}, "classifier_activation is 'relu', only 'gelu' can be read"),
+        ({"hidden_activation": "relu"}, "classifier_activation is 'gelu', only 'relu' can be read"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "of the type 'default'"),
     ],
 )

@@ -48,3 +48,14 @@ def test_a_missing_or_cut_file_is_an_error_of_one_line(tmp_path, damage):
     with pytest.raises(BertlineError, match=r"does not exist|not a complete safetensors file") as caught:
         load_tensors(path)
     assert "\n" not in str(caught.value)
+
+
+def test_weights_in_several_files_and_a_folder_in_place_of_the_file_are_named(tmp_path):
+    path = tmp_path / "model.safetensors"
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    expected = f"{tmp_path} has its weights in several files; choose a model with one model.safetensors"
+    with pytest.raises(BertlineError, match=f"^{expected}$"):
+        load_tensors(path)
+    path.mkdir()
+    with pytest.raises(BertlineError, match=f"^{path} is a folder; put the file of that name in its place$"):
+        load_tensors(path)

@@ -152,6 +152,11 @@ def test_a_configuration_of_another_form_is_one_line(content: str) -> None:
             "runs.theirs.pretrained: no file matches 'models/theirs/model.safetensors'; put it there or change the key",
         ),
         (
+            lambda folder: (folder / "model.safetensors").rename(folder / "model.safetensors.index.json"),
+            "runs.theirs.pretrained: models/theirs has its weights in several files; choose a model with one "
+            "model.safetensors",
+        ),
+        (
             lambda folder: (folder / "vocab.txt").unlink(),
             "runs.theirs.pretrained: models/theirs has neither tokenizer.json nor vocab.txt; put one of them there",
         ),
@@ -406,16 +411,22 @@ def test_windows_overlap_between_the_special_tokens_of_the_tokenizer_that_is_the
     assert plan_of(config).finetunings
 
 
+TINY = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}
+
+
 @pytest.mark.parametrize(
     ("theirs", "message"),
     [
-        ({"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512}, ""),
+        (TINY, ""),
         ({}, "hidden_size is 768 there and 128 here, intermediate_size is 3072 there and 512 here, num_att"),
         (
             {"model_type": "modernbert", "global_attn_every_n_layers": 1},
             "architecture is modern there and bert here, hidden_size is 768 there",
         ),
         ({"model_type": "roberta", "max_position_embeddings": 514}, "architecture is roberta there and bert here"),
+        ({**TINY, "hidden_act": "relu"}, "hidden_act is relu there and gelu here"),
+        ({**TINY, "layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05 there and 1e-12 here"),
+        ({**TINY, "type_vocab_size": 1}, "type_vocab_size is 1 there and 2 here"),
     ],
 )
 def test_a_phase_starts_from_weights_of_the_same_network(theirs: dict[str, Any], message: str) -> None:
@@ -428,13 +439,10 @@ def test_a_phase_starts_from_weights_of_the_same_network(theirs: dict[str, Any],
 
 
 def test_a_roberta_starts_from_one_whose_positions_are_counted_as_transformers_does() -> None:
+    published = {"model_type": "roberta", "layer_norm_eps": 1e-5, "type_vocab_size": 1}
     for padding in ({}, {"pad_token_id": 1}, {"pad_token_id": None}):
-        plan_of(
-            started_from(
-                {"model_type": "roberta", "max_position_embeddings": 514, **padding}, {"architecture": "roberta"}
-            )
-        )
-    other = started_from({"model_type": "roberta", "max_position_embeddings": 512}, {"architecture": "roberta"})
+        plan_of(started_from({**published, "max_position_embeddings": 514, **padding}, {"architecture": "roberta"}))
+    other = started_from({**published, "max_position_embeddings": 512}, {"architecture": "roberta"})
     with pytest.raises(BertlineError, match="max_position_embeddings is 510 there and 512 here"):
         plan_of(other)
 
@@ -451,6 +459,71 @@ def started_from(theirs: dict[str, Any], model: Any) -> dict[str, Any]:
         "datasets": {"own": {"corpora": ["own"], "shards": 1, "tokenizer": {"train": "wordpiece", "vocab_size": 100}}},
         "runs": {"r": {"dataset": "own", "model": model, "phases": {"phase1": phase}}},
     }
+
+
+UNCASED = "".join(f"{word}\n" for word in WORDS)
+CASED = UNCASED.replace("river", "River")
+
+
+def started_with(tokenizer: dict[str, Any], entries: str, **files: str) -> dict[str, Any]:
+    """A configuration whose dataset has the tokenizer `own`, with these entries, and whose weights have these files."""
+    config = started_from({**TINY, "vocab_size": len(WORDS)}, "bert-tiny")
+    for name, content in files.items():
+        Path("shaped", {"vocabulary": "vocab.txt", "settings": "tokenizer_config.json"}[name]).write_text(content)
+    Path("own.txt").write_text(entries)
+    config["datasets"]["own"]["tokenizer"] = {"file": "own.txt", **tokenizer}
+    return config
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "entries", "files", "message"),
+    [
+        (
+            {},
+            CASED,
+            {},
+            r"datasets\.own\.tokenizer\.file: own\.txt has words in upper case, such as 'River'; give .* low",
+        ),
+        ({"lowercase": False}, CASED, {"vocabulary": CASED}, ""),
+        ({"lowercase": False}, CASED, {"vocabulary": CASED, "settings": '{"do_lower_case": false}'}, ""),
+        ({}, UNCASED, {"vocabulary": UNCASED, "settings": "{}"}, ""),
+        ({}, UNCASED, {}, ""),
+        ({"lowercase": False}, UNCASED, {"vocabulary": UNCASED}, ""),
+        (
+            {"lowercase": False},
+            UNCASED,
+            {"vocabulary": UNCASED, "settings": "{}"},
+            r"initial_weights: shaped: its tokenizer has lowercase: true, and own\.txt false; build the dataset",
+        ),
+        (
+            {"strip_accents": False},
+            UNCASED,
+            {"vocabulary": UNCASED, "settings": "{}"},
+            r"initial_weights: shaped: its tokenizer has strip_accents: true, and own\.txt false; build the data",
+        ),
+        (
+            {"lowercase": False},
+            CASED,
+            {"vocabulary": UNCASED},
+            r"initial_weights: shaped/vocab\.txt: 'river' is entry 6, but none of own\.txt; build the dataset",
+        ),
+        (
+            {},
+            f"{UNCASED}more\n",
+            {},
+            r"initial_weights: own\.txt has 13 entries where shaped has 12; build the dataset",
+        ),
+    ],
+)
+def test_a_phase_starts_from_weights_with_the_tokenizer_of_its_dataset(
+    tokenizer: dict[str, Any], entries: str, files: dict[str, str], message: str
+) -> None:
+    config = started_with(tokenizer, entries, **files)
+    if not message:
+        plan_of(config)
+        return
+    with pytest.raises(BertlineError, match=rf"^configuration: [^\n]*{message}"):
+        plan_of(config)
 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", "1a2b3c4", REVISION.upper()])

@@ -164,19 +164,25 @@ def test_a_difference_in_the_logits_is_an_error(run: Path, server: Hub, monkeypa
     texts = hub_check.sample_texts(folder / "tokenizer.json")
     expected = hub_check.local_logits(folder, texts, is_finetuned=True)
 
-    def load_elsewhere(difference: float) -> None:
+    def load_elsewhere(loaded: dict[str, torch.Tensor]) -> None:
         def load_in_this_process(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
             from safetensors.torch import save_file
 
-            save_file({name: tensor + difference for name, tensor in expected.items()}, command[-1])
+            save_file(loaded, command[-1])
             return subprocess.CompletedProcess(command, 0, "", "")
 
         monkeypatch.setattr(subprocess, "run", load_in_this_process)
 
-    load_elsewhere(5e-5)
+    def increased(difference: float) -> dict[str, torch.Tensor]:
+        return {name: tensor + difference for name, tensor in expected.items()}
+
+    load_elsewhere(increased(5e-5))
     hub_check.compare_logits(*given, endpoint=server.address, is_finetuned=True)
-    for difference in (2e-4, float("nan")):
-        load_elsewhere(difference)
+    last = max(expected)
+    one_less = {name: tensor for name, tensor in expected.items() if name != last}
+    of_another_shape = {**expected, last: expected[last][None].clone()}
+    for loaded in (increased(2e-4), increased(float("nan")), one_less, of_another_shape):
+        load_elsewhere(loaded)
         with pytest.raises(BertlineError, match=f"{REPOSITORY} at 0+: its logits differ"):
             hub_check.compare_logits(*given, endpoint=server.address, is_finetuned=True)
 
@@ -224,6 +230,25 @@ def test_pushing_again_sends_only_what_changed(run: Path, server: Hub) -> None:
     assert changed == {"refs/heads/main"}
     assert b"# changed" in (server.files("main") or {})["README.md"]
     assert sum(path.startswith("/large/") for path in server.writes) == uploads
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_checkpoint_that_is_pushed_after_main_has_only_its_own_files(run: Path, server: Hub) -> None:
+    push()
+    own = server.files("step-100")
+    del server.refs["refs/tags/step-100"]
+    server.commit("main", {**(server.files("main") or {}), "notes.txt": b"theirs"})
+    push()
+    assert server.files("step-100") == own
+    assert {"README.md", "notes.txt"} <= set(server.files("main") or ())
+
+
+def test_the_first_checkpoint_of_a_later_phase_does_not_replace_the_last_one_before_it(run: Path) -> None:
+    found = {name: (path.name, step) for name, (path, step) in find_publication("demo").checkpoints.items()}
+    assert found == {
+        **{f"step-{step}": ("phase1", step) for step in STEPS["phase1"]},
+        **{f"step-{200 + step}": ("phase2", step) for step in STEPS["phase2"][1:]},
+    }
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from finetuning_helpers import MODEL as NETWORK
@@ -12,12 +14,15 @@ from synthetic_dataset import FINGERPRINT, recipe, write_dataset
 from training_processes import Trainer, train
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import load_tokenizer, make_tokenizer, make_unigram, save_tokenizer
 from bertline.files import sha256_of_file
 from bertline.finetuning.train import finetune
+from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface
-from bertline.modeling.network_config import BertConfig
+from bertline.modeling.network_config import BertConfig, config_from_dict
 from bertline.training.given_files import check_initial_weights, content_of, files_of_weights
+from bertline.training.initial import load_initial_weights, make_model
 
 OTHER = "e" * 16
 
@@ -108,3 +113,123 @@ def test_a_fine_tuning_of_another_phase_or_with_another_datasets_tokenizer_is_re
     assert not (tmp_path / "out").exists()
     finetune(given, tokenizer, tmp_path / "out", initial_weights=phase / "huggingface")
     assert (tmp_path / "out/metrics.json").exists()
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(59))]
+SHAPE: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+
+
+def start_from(folder: Path, model: dict[str, Any], tokenizer: Path) -> None:
+    """Load the weights in a folder as the first phase of a run with another model and dataset may do."""
+    given = {"model": model, "settings": {"sequence_length": 64}, "seed": 1, "fingerprint": "f"}
+    given["initial_weights"] = {"directory": str(folder), "name": "a/b at 0", "content": "c"}
+    size = load_tokenizer(tokenizer).get_vocab_size()
+    data: Any = SimpleNamespace(vocab_size=size, has_pairs=True, tokenizer_json=tokenizer)
+    load_initial_weights(make_model(given, data), given, folder, data)
+
+
+def write_weights(folder: Path, model: dict[str, Any], tokenizer: Path) -> Path:
+    """A folder in Hugging Face's layout with random weights."""
+    config = config_from_dict({**model, "vocab_size": load_tokenizer(tokenizer).get_vocab_size()})
+    export_huggingface(config, architecture_of(config).pretraining(config).state_dict(), tokenizer, folder)
+    return folder
+
+
+@pytest.fixture
+def own_tokenizer(tmp_path: Path) -> Path:
+    save_tokenizer(make_tokenizer(WORDS, lowercase=True, source="x"), tmp_path / "tokenizer.json")
+    return tmp_path / "tokenizer.json"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "message"),
+    [
+        ({"num_attention_heads": 4}, {}, "num_attention_heads is 4 there and 2 here"),
+        ({"num_hidden_layers": 5}, {}, "num_hidden_layers is 5 there and 2 here"),
+        ({"hidden_act": "relu"}, {}, "hidden_act is relu there and gelu here"),
+        ({"layer_norm_eps": 1e-3}, {}, "layer_norm_eps is 0.001 there and 1e-12 here"),
+        ({"architecture": "roberta", "type_vocab_size": 2}, {}, "architecture is roberta there and bert here"),
+        ({"type_vocab_size": 1}, {"architecture": "roberta"}, "architecture is bert there and roberta here"),
+        *(
+            ({"architecture": "modern", **changes}, {"architecture": "modern"}, message)
+            for changes, message in (
+                ({"hidden_activation": "relu"}, "hidden_activation is relu there and gelu here"),
+                ({"norm_eps": 0.01}, "norm_eps is 0.01 there and 1e-05 here"),
+            )
+        ),
+    ],
+)
+def test_a_training_from_weights_of_another_network_is_refused(
+    tmp_path: Path, own_tokenizer: Path, theirs: dict[str, Any], ours: dict[str, Any], message: str
+) -> None:
+    folder = write_weights(tmp_path / "theirs", {**SHAPE, **theirs}, own_tokenizer)
+    with pytest.raises(
+        BertlineError, match=rf"^initial weights: {folder}: another network \([^\n]*{message}"
+    ) as caught:
+        start_from(folder, {**SHAPE, **ours}, own_tokenizer)
+    assert "None" not in str(caught.value)
+    start_from(folder, {**SHAPE, **theirs}, own_tokenizer)
+
+
+def test_settings_of_the_training_and_longer_inputs_make_no_other_network(
+    tmp_path: Path, own_tokenizer: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = {"hidden_dropout_prob": 0.0, "initializer_range": 0.5, "position_initialization": "sinusoidal"}
+    start_from(write_weights(tmp_path / "bert", SHAPE, own_tokenizer), {**SHAPE, **others}, own_tokenizer)
+    assert not caplog.records
+    modern = {**SHAPE, "architecture": "modern"}
+    folder = write_weights(tmp_path / "modern", {**modern, "global_rope_theta": 10000.0}, own_tokenizer)
+    longer = {"max_position_embeddings": 256, "global_rope_theta": 160000.0}
+    start_from(folder, {**modern, **longer}, own_tokenizer)
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert message.endswith("modern was trained with global_rope_theta 10000; training continues with 160000")
+
+
+@pytest.mark.parametrize("kept", [("tokenizer.json", "vocab.txt"), ("tokenizer.json",), ("vocab.txt",)])
+@pytest.mark.parametrize(
+    ("words", "settings", "message"),
+    [
+        (WORDS[:5] + WORDS[:4:-1], {}, r"(json|txt): 'w0' is entry 5, but 63 of "),
+        (WORDS, {"lowercase": False}, "theirs: its tokenizer has lowercase: true, and .*json false"),
+        (WORDS, {"strip_accents": False}, "theirs: its tokenizer has strip_accents: true, and .*json false"),
+    ],
+)
+def test_a_training_with_another_tokenizer_than_the_weights_is_refused(
+    tmp_path: Path, own_tokenizer: Path, kept: tuple[str, ...], words: list[str], settings: dict[str, Any], message: str
+) -> None:
+    folder, other = write_weights(tmp_path / "theirs", SHAPE, own_tokenizer), tmp_path / "other.json"
+    for name in {"tokenizer.json", "vocab.txt"} - {*kept}:
+        (folder / name).unlink()
+    start_from(folder, SHAPE, own_tokenizer)
+    save_tokenizer(make_tokenizer(words, **{"lowercase": True, **settings}, source="x"), other)
+    with pytest.raises(
+        BertlineError, match=rf"^{folder.parent}[^\n]*{message}[^\n]*; build the dataset with the token"
+    ):
+        start_from(folder, SHAPE, other)
+
+
+def test_a_vocabulary_without_settings_has_any_case(tmp_path: Path, own_tokenizer: Path) -> None:
+    folder = write_weights(tmp_path / "theirs", SHAPE, own_tokenizer)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    save_tokenizer(make_tokenizer(WORDS, lowercase=False, source="x"), tmp_path / "other.json")
+    start_from(folder, SHAPE, tmp_path / "other.json")
+
+
+def test_a_tokenizer_with_other_scores_of_the_same_entries_is_refused(tmp_path: Path) -> None:
+    pieces = [("\u2581", -2.0), ("a", -3.0), ("b", -3.0), ("ab", -4.0)]
+    for name, score in (("theirs", -4.0), ("ours", -9.0)):
+        made = make_unigram([*pieces[:-1], ("ab", score)], lowercase=True)
+        save_tokenizer(made, tmp_path / f"{name}.json")
+    folder = write_weights(tmp_path / "theirs", SHAPE, tmp_path / "theirs.json")
+    start_from(folder, SHAPE, tmp_path / "theirs.json")
+    with pytest.raises(
+        BertlineError, match=r"theirs/tokenizer\.json has the entries of .*ours\.json, but divides words"
+    ):
+        start_from(folder, SHAPE, tmp_path / "ours.json")

@@ -280,7 +280,9 @@ def test_weights_of_another_vocabulary_are_refused_in_one_line(card, tmp_path):
     given = {**recipe(steps=1), "initial_weights": {"directory": str(tmp_path / "bert")}}
     trainer = Trainer(given, card, tmp_path / "phase")
     assert trainer.finish() == 1
-    assert re.search(r"vocab\.txt: '.*' is entry \d+, but \d+ of .*tokenizer\.json; build the", trainer.log.read_text())
+    assert re.search(
+        r"tokenizer\.json: '.*' is entry \d+, but \d+ of .*tokenizer\.json; build the", trainer.log.read_text()
+    )
     assert "Traceback" not in trainer.log.read_text()
     train(given, other_card, tmp_path / "fitting")
 

@@ -24,7 +24,7 @@ from bertline.results import paths
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
 CONTINUATION_PREFIX = "##"
-BERT_MAX_WORD_LENGTH = 100  # Google's: a longer word is one [UNK]; in characters
+BERT_MAX_WORD_LENGTH = 100  # characters, of transformers' BERT; Google's code has 200
 SCRIPTS_WITHOUT_SPACES = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
 SPACE = "Ġ"  # the byte 0x20 in byte-level BPE
 BEGIN_OF_WORD = "▁"  # in Unigram; it represents a space

@@ -18,7 +18,7 @@ from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, special_
 from bertline.finetuning.batches import evaluation_batches, pad
 from bertline.finetuning.examples import read_texts
 from bertline.finetuning.feature_files import OUTPUTS, Pooling, open_feature_file
-from bertline.finetuning.prediction import check_ids
+from bertline.finetuning.prediction import check_ids, set_token_types
 from bertline.finetuning.prediction_files import check_output
 from bertline.finetuning.prediction_options import check_inputs_of_features
 from bertline.finetuning.sequences import Sequences
@@ -162,6 +162,7 @@ def load_encoder_of(folder: Path, max_sequence_length: int, device: torch.device
     load_encoder(network, weights)
     tokenizer = read_tokenizer(find_tokenizer(folder))
     check_ids(folder, tokenizer, config.vocab_size)
+    set_token_types(network.encoder, folder, tokenizer)
     return network.encoder.to(device).eval(), tokenizer
 
 

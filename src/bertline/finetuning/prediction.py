@@ -20,6 +20,7 @@ from bertline.finetuning.squad_windows import SquadFile, make_windows
 from bertline.finetuning.tag_task import OUTSIDE, TaggedFile, tag_inputs
 from bertline.finetuning.text_task import sequences_of_texts
 from bertline.modeling.architectures import architecture_of
+from bertline.modeling.encoder import Encoder
 from bertline.modeling.heads import TaskNetwork
 from bertline.modeling.huggingface import load_huggingface
 from bertline.modeling.huggingface_config import (
@@ -112,8 +113,7 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     tokenizer = read_tokenizer(find_tokenizer(folder))
     check_ids(folder, tokenizer, config.vocab_size)
     task = _read_task(folder / paths.FINETUNED_TASK)
-    if not task and has_token_types(config):  # our own were trained with types, whatever an old template says
-        network.encoder.embeddings.has_token_types = uses_token_types(folder, tokenizer, config)
+    set_token_types(network.encoder, folder, tokenizer)
     settings = {**SETTINGS, **task.get("settings", {})}
     if "max_sequence_length" not in task.get("settings", {}) and head != "answer":
         settings["max_sequence_length"] = max_length_of(folder)
@@ -140,6 +140,13 @@ def check_ids(folder: Path, tokenizer: Tokenizer, size: int) -> None:
             f"{find_tokenizer(folder)}: its '{entry}' has the id {largest}, but the network has {size} tokens; "
             "put the tokenizer there that it was trained with"
         )
+
+
+def set_token_types(encoder: Encoder, folder: Path, tokenizer: Tokenizer) -> None:
+    """Let the encoder of a network in a folder ignore token types if transformers gives the second text none."""
+    # Our own were trained with types, whatever an old template says.
+    if not (folder / paths.FINETUNED_TASK).exists() and has_token_types(encoder.config):
+        encoder.embeddings.has_token_types = uses_token_types(folder, tokenizer, encoder.config)
 
 
 def _read_task(path: Path) -> Json:

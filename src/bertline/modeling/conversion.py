@@ -19,11 +19,17 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from bertline.console import BertlineError
-from bertline.encoding.normalizer import settings_of
-from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, save_tokenizer, take_tokenizer
+from bertline.encoding.normalizer import removes_joiners, settings_of
+from bertline.encoding.tokenizer import (
+    BERT_MAX_WORD_LENGTH,
+    find_tokenizer,
+    read_tokenizer,
+    save_tokenizer,
+    take_tokenizer,
+)
 from bertline.files import check_replaceable, write_folder_atomically, write_json
 from bertline.modeling.architectures import architecture_of
-from bertline.modeling.huggingface import FILES, from_huggingface, write_huggingface
+from bertline.modeling.huggingface import FILES, from_huggingface, load_huggingface, to_huggingface, write_huggingface
 from bertline.modeling.huggingface_config import (
     check_head,
     head_of,
@@ -35,7 +41,7 @@ from bertline.modeling.huggingface_config import (
 from bertline.modeling.network_config import BertConfig, NetworkConfig
 from bertline.modeling.pair_template import uses_token_types
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
-from bertline.modeling.weights import load_tensors
+from bertline.modeling.vocabulary import check_case
 from bertline.results import paths
 from bertline.tasks.task import Head
 
@@ -162,6 +168,7 @@ GOOGLE_KEYS = (
 )
 GOOGLE_ACTIVATIONS = ("gelu", "relu")
 GOOGLE_EPSILON = 1e-12  # whatever bert_config.json states
+GOOGLE_MAX_WORD_LENGTH = 200  # characters; transformers has 100, in its conversions of Google's releases as well
 GOOGLE_FILES = ("bert_model.ckpt.*", "bert_config.json", "vocab.txt")
 
 
@@ -172,7 +179,8 @@ def export_tensorflow(model: Path, output: Path) -> None:
         model: a folder in Hugging Face's layout, pretrained or fine-tuned.
         output: the folder to write; one that contains nothing but such files is replaced.
 
-    Raises BertlineError for a network that Google's code does not have, or a tokenizer that is not WordPiece.
+    Raises BertlineError for a network that Google's code does not have, a tokenizer that is not WordPiece, and weights
+    that are damaged, incomplete or not those of their configuration.
     """
     config = read_configuration(model / paths.CONFIG)
     if type(config) is not BertConfig:
@@ -185,11 +193,14 @@ def export_tensorflow(model: Path, output: Path) -> None:
     vocabulary = model / "vocab.txt"
     if not vocabulary.exists():
         raise BertlineError(f"{vocabulary} does not exist; Google's code needs a WordPiece vocabulary")
-    tensors = {}
-    for name, tensor in load_tensors(model / paths.WEIGHTS).items():
-        if not name.startswith("cls.predictions.decoder."):  # those of the embeddings
-            theirs, values = _name_in_tensorflow(name), tensor.float().numpy()
-            tensors[theirs] = values.T if theirs.endswith("/kernel") else values
+    head = head_of(config, model / paths.CONFIG)
+    _, weights = load_huggingface(model, head)
+    if head is not None:
+        _check_complete(config, head, weights, model)
+    tokenizer, tensors = read_tokenizer(find_tokenizer(model)), {}
+    for name, tensor in to_huggingface(config, weights, head).items():
+        theirs = _name_in_tensorflow(name)
+        tensors[theirs] = tensor.numpy().T if theirs.endswith("/kernel") else tensor.numpy()
     with write_folder_atomically(output, replaces=GOOGLE_FILES, sources=[model]) as folder:
         write_checkpoint(folder / "bert_model.ckpt", tensors)
         described = dataclasses.asdict(config)
@@ -202,21 +213,29 @@ def export_tensorflow(model: Path, output: Path) -> None:
             "states for other programs: the outputs of Google's code differ",
             *(output, GOOGLE_EPSILON, config.layer_norm_eps),
         )  # fmt: skip
-    _warn_of_other_tokens(read_tokenizer(find_tokenizer(model)), output)
+    _warn_of_other_tokens(tokenizer, output)
 
 
 def _warn_of_other_tokens(tokenizer: Tokenizer, output: Path) -> None:
     """Warn if Google's code, which only has `do_lower_case`, divides text otherwise than the model's tokenizer."""
-    settings = settings_of(tokenizer)
+    settings, longest = settings_of(tokenizer), tokenizer.model.max_input_chars_per_word
     lowercase = bool(settings.get("lowercase"))
     logger.info("%s: read it with --do_lower_case=%s", output, lowercase)
-    strips = settings.get("strip_accents")
+    strips, differing = settings.get("strip_accents"), []
     if strips is not None and bool(strips) != lowercase:
         theirs, ours = ("strips", "keeps") if lowercase else ("keeps", "strips")
-        logger.warning(
-            "%s: Google's code %s accents with this setting, and the model's tokenizer %s them: words with accents get "
-            "other tokens", output, theirs, ours,
-        )  # fmt: skip
+        differing.append(f"{theirs} accents with this setting, and the model's tokenizer {ours} them: accented words")
+    if not removes_joiners(tokenizer):
+        differing.append("removes joiners (U+200C, U+200D), and the model's tokenizer keeps them: words with joiners")
+    if not settings.get("handle_chinese_chars", True):
+        differing.append("divides Chinese text into characters, and the model's tokenizer does not: Chinese text")
+    if longest not in (BERT_MAX_WORD_LENGTH, GOOGLE_MAX_WORD_LENGTH):
+        differing.append(
+            f"takes words of more than {GOOGLE_MAX_WORD_LENGTH} characters for [UNK], and the model's tokenizer those "
+            f"of more than {longest}: words between"
+        )
+    for difference in differing:
+        logger.warning("%s: Google's code %s get other tokens", output, difference)
 
 
 def _name_in_tensorflow(name: str) -> str:
@@ -227,7 +246,6 @@ def _name_in_tensorflow(name: str) -> str:
     of_heads = {theirs: google for google, theirs in HEADS.items()}
     if name in of_heads:
         return of_heads[name]
-    name = re.sub(r"^(embeddings|encoder|pooler)\.", r"bert.\1.", name)  # of a BertModel, without heads
     name = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name)
     name = re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", name)
     name = re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name)
@@ -264,12 +282,6 @@ def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:
             f"{path} does not specify its case; give --lowercase for an uncased model, --no-lowercase for a cased one"
         )
     tokenizer = take_tokenizer(path, lowercase=lowercase)
-    empty = tokenizer.token_to_id("")
-    if empty is not None:
-        raise BertlineError(f"{path}: line {empty + 1} is empty; remove it, or get the file again")
-    upper = next((word for word in tokenizer.get_vocab() if word[0] != "[" and word != word.lower()), None)
-    if lowercase and upper is not None:
-        raise BertlineError(
-            f"{path} has words in upper case, such as '{upper}'; give --no-lowercase, or lowercase: false"
-        )
+    if lowercase:
+        check_case(tokenizer.get_vocab(), path)
     return tokenizer

@@ -16,6 +16,7 @@ from typing import Any, cast
 from bertline.console import BertlineError
 from bertline.corpus.download import Expected, download
 from bertline.files import check_replaceable, fsync_directory
+from bertline.modeling.huggingface_config import SEVERAL_FILES, WEIGHTS_INDEX
 from bertline.results import paths
 
 FILES = (*paths.FILES_OF_WEIGHTS, paths.FINETUNED_TASK)
@@ -71,8 +72,8 @@ def fetch_hub_weights(repository: str, revision: str, output: Path, *, contact: 
 def _check_files(name: str, listed: set[str]) -> None:
     if paths.WEIGHTS not in listed:
         pickles = sorted(file for file in listed if file.endswith(PICKLES))
-        if f"{paths.WEIGHTS}.index.json" in listed:
-            raise BertlineError(f"{name} has its weights in several files; choose a model with one {paths.WEIGHTS}")
+        if WEIGHTS_INDEX in listed:
+            raise BertlineError(f"{name} {SEVERAL_FILES}")
         if pickles:
             raise BertlineError(
                 f"{name} has its weights only in {pickles[0]}, a pickle, which can run any code when it is read and is "
@@ -113,7 +114,7 @@ def _one_line(repository: str, revision: str) -> Iterator[None]:
     )
 
     # The HTTP library's error includes a lost connection; a ValueError is a malformed answer.
-    refusals = (cast(type[Exception], HfHubHTTPError.__mro__[1]), HFValidationError, OSError, ValueError)
+    refusals = (cast(type[Exception], HfHubHTTPError.__mro__[1]), OSError, ValueError)
     try:
         yield
     except GatedRepoError:
@@ -122,6 +123,8 @@ def _one_line(repository: str, revision: str) -> Iterator[None]:
         reason = f"has no commit {revision}: it was removed or is another model's; pin one that its history shows"
     except RepositoryNotFoundError:
         reason = "does not exist on the Hub, or is private; check its id, and set HF_TOKEN for a private one"
+    except HFValidationError as error:
+        reason = f"has an invalid id ({' '.join(str(error).split())[:300]}); give owner/name"
     except OfflineModeIsEnabled:
         reason = "cannot be fetched: HF_HUB_OFFLINE is set; unset it, or name a folder with the files"
     except refusals as error:

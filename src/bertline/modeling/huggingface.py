@@ -155,10 +155,10 @@ def from_huggingface(
 ) -> dict[str, Tensor]:
     """Convert Hugging Face's weights to Bertline's names: float32, the vocabulary padded.
 
-    Names of old versions are accepted, unknown names left out. `source` names the weights in errors,
-    `unused_positions` is what the architecture's module returns for their config.json. Raises BertlineError, naming the
-    weight, if one of the encoder is missing, and for one of another shape than that in `config`, or with NaN or
-    infinity.
+    Names of old versions are accepted, also of the output's bias, unknown names left out. `source` names the weights in
+    errors, `unused_positions` is what the architecture's module returns for their config.json. Raises BertlineError,
+    naming the weight, if one of the encoder is missing, for one of another shape than that in `config`, or with NaN or
+    infinity, and for an output matrix that is not the word embeddings.
     """
     huggingface = names_of(config)
     names = _names(config, huggingface, head)
@@ -170,6 +170,9 @@ def from_huggingface(
         if present in theirs and present in known:
             raise BertlineError(f"{source}: {present} is there twice, once under an old name; remove one")
         theirs[present] = tensor
+    output_bias = weights.get(f"{huggingface.OUTPUT}.bias")
+    if output_bias is not None:
+        theirs.setdefault(huggingface.NAMES[huggingface.PADDED[1]], output_bias)
     ours = {}
     for name, (rows, *columns) in _shapes(config, head).items():
         if not all(part in theirs for part in names.get(name, ("",))):
@@ -190,7 +193,24 @@ def from_huggingface(
         if name == POSITIONS:
             tensor = tensor[unused_positions:]
         ours[name] = _pad(tensor, config) if name in huggingface.PADDED else tensor
+    _check_output(config, ours, weights, source)
     return ours
+
+
+def _check_output(
+    config: NetworkConfig, ours: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: str
+) -> None:
+    """Raise BertlineError if `weights` have an output matrix or bias that is not the one in `ours` of the same use."""
+    huggingface = names_of(config)
+    for kind, used in zip(("weight", "bias"), huggingface.PADDED, strict=True):
+        name = f"{huggingface.OUTPUT}.{kind}"
+        if name in weights and used in ours:
+            expected = ours[used][: config.vocab_size]
+            if not torch.equal(_checked(weights[name], name, tuple(expected.shape), source), expected):
+                raise BertlineError(
+                    f"{source}: {name} is not {huggingface.NAMES[used]}, and a network in which they differ cannot be "
+                    "read; choose other weights"
+                )
 
 
 def _shapes(config: NetworkConfig, head: Head | None) -> dict[str, torch.Size]:

@@ -12,7 +12,7 @@ from bertline.tasks.task import Head
 MODEL_TYPE = "bert"
 ENCODER = "bert"
 INPUTS: tuple[str, ...] = ("input_ids", "token_type_ids", "attention_mask")
-PADDED: tuple[str, ...] = ("encoder.embeddings.word.weight", "masked_language_head.bias")
+PADDED: tuple[str, str] = ("encoder.embeddings.word.weight", "masked_language_head.bias")
 
 NAMES = {
     "encoder.embeddings.word.weight": "bert.embeddings.word_embeddings.weight",
@@ -30,6 +30,7 @@ NAMES = {
     "pair_head.weight": "cls.seq_relationship.weight",
     "pair_head.bias": "cls.seq_relationship.bias",
 }
+OUTPUT = "cls.predictions.decoder"
 LAYERS = "bert.encoder.layer"
 LAYER_NAMES: dict[str, tuple[str, ...]] = {
     "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
@@ -47,6 +48,7 @@ TASKS: dict[Head, tuple[str, str]] = {
 }
 # The only values of these keys that can be read.
 FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "tie_word_embeddings": True}
+DEFAULTS: dict[str, Any] = {}
 
 
 def unused_positions(given: Mapping[str, Any]) -> int:

@@ -21,19 +21,25 @@ from bertline.tasks.task import Head
 # Ends of the names of transformers' classes without the head of a task, such as BertForPreTraining and BertModel.
 PRETRAINED = ("ForPreTraining", "ForMaskedLM", "Model")
 
+# Of large models: the file that lists the others.
+WEIGHTS_INDEX = f"{paths.WEIGHTS}.index.json"
+SEVERAL_FILES = f"has its weights in several files; choose a model with one {paths.WEIGHTS}"
+
 
 class HuggingFaceNames(Protocol):
     """Module with an architecture's names and keys in Hugging Face's layout."""
 
     MODEL_TYPE: str
     INPUTS: tuple[str, ...]  # the tokenizer's outputs that the network takes
-    PADDED: tuple[str, ...]  # Bertline's names of the weights whose first dimension is the padded vocabulary
+    PADDED: tuple[str, str]  # Bertline's names of the weights of the padded vocabulary: word embeddings, output bias
     NAMES: dict[str, str]  # Hugging Face's names by Bertline's
     LAYERS: str  # Hugging Face's name of the list of layers
     LAYER_NAMES: dict[str, tuple[str, ...]]  # of a layer's modules: equal parts along the first dimension
     TASKS: dict[Head, tuple[str, str]]  # class of a fine-tuned network, and Hugging Face's name of its linear layer
+    OUTPUT: str  # Hugging Face's name of the output layer, whose matrix is the word embeddings
     ENCODER: str  # prefix of the encoder's names, which a file of an encoder without heads lacks
     FIXED: dict[str, Any]  # keys of config.json with a single supported value
+    DEFAULTS: dict[str, Any]  # transformers' values of absent keys, where Bertline's differ
 
     def unused_positions(self, given: Mapping[str, Any]) -> int: ...
     def config_json(self, config: Any, identifiers: Mapping[str, int]) -> dict[str, Any]: ...
@@ -68,7 +74,8 @@ def read_configuration(path: Path) -> NetworkConfig:
     for key, value in names.FIXED.items():
         if given.get(key, value) != value:
             raise BertlineError(f"{path}: {key} is {given[key]!r}, only {value!r} can be read; choose other weights")
-    known = {field.name: given[field.name] for field in dataclasses.fields(configuration) if field.name in given}
+    stated = names.DEFAULTS | given
+    known = {field.name: stated[field.name] for field in dataclasses.fields(configuration) if field.name in stated}
     try:
         config = configuration.from_dict(known)
         return configuration.from_dict(known | names.renamed_settings(path, given, config))

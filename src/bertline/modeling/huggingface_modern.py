@@ -13,7 +13,7 @@ from bertline.tasks.task import Head
 MODEL_TYPE = "modernbert"
 ENCODER = "model"
 INPUTS: tuple[str, ...] = ("input_ids", "attention_mask")  # no token types
-PADDED: tuple[str, ...] = ("encoder.embeddings.word.weight", "head.bias")
+PADDED: tuple[str, str] = ("encoder.embeddings.word.weight", "head.bias")
 
 NAMES = {
     "encoder.embeddings.word.weight": "model.embeddings.tok_embeddings.weight",
@@ -23,6 +23,7 @@ NAMES = {
     "head.normalization.weight": "head.norm.weight",
     "head.bias": "decoder.bias",
 }
+OUTPUT = "decoder"
 LAYERS = "model.layers"
 # The first layer has no normalisation before its attention.
 LAYER_NAMES: dict[str, tuple[str, ...]] = {
@@ -48,6 +49,7 @@ FIXED = {
     "decoder_bias": True,
     "tie_word_embeddings": True,
 }
+DEFAULTS: dict[str, Any] = {}
 
 
 def unused_positions(given: Mapping[str, Any]) -> int:
@@ -75,10 +77,10 @@ def config_json(config: ModernConfig, identifiers: Mapping[str, int]) -> dict[st
 def renamed_settings(path: Path, given: Mapping[str, Any], config: ModernConfig) -> dict[str, Any]:
     """Return the settings that config.json has under other keys. Raises BertlineError for unsupported ones."""
     activation, layers = config.hidden_activation, config.num_hidden_layers
-    if given.get("classifier_activation", activation) != activation:
+    of_head = given.get("classifier_activation", "gelu")  # transformers' default
+    if of_head != activation:
         raise BertlineError(
-            f"{path}: classifier_activation is {given['classifier_activation']!r}, only {activation!r} can be read; "
-            "choose other weights"
+            f"{path}: classifier_activation is {of_head!r}, only {activation!r} can be read; choose other weights"
         )
     every = given.get("global_attn_every_n_layers", 3)
     if not isinstance(every, int) or every < 1:

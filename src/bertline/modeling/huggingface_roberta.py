@@ -15,7 +15,7 @@ from bertline.tasks.task import Head
 MODEL_TYPE = "roberta"
 ENCODER = "roberta"
 INPUTS: tuple[str, ...] = ("input_ids", "attention_mask")  # no token types
-PADDED: tuple[str, ...] = huggingface_bert.PADDED
+PADDED: tuple[str, str] = huggingface_bert.PADDED
 
 NAMES = {
     **{
@@ -32,6 +32,7 @@ NAMES = {
     "masked_language_head.normalization.bias": "lm_head.layer_norm.bias",
     "masked_language_head.bias": "lm_head.bias",
 }
+OUTPUT = "lm_head.decoder"
 LAYERS = "roberta.encoder.layer"
 LAYER_NAMES: dict[str, tuple[str, ...]] = huggingface_bert.LAYER_NAMES
 # The class of a fine-tuned network and the name of its linear layer.
@@ -42,6 +43,7 @@ TASKS: dict[Head, tuple[str, str]] = {
 }
 # The only values of these keys that can be read.
 FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "tie_word_embeddings": True}
+DEFAULTS: dict[str, Any] = {"type_vocab_size": 2, "layer_norm_eps": 1e-12}
 
 
 def unused_positions(given: Mapping[str, Any]) -> int:

@@ -175,3 +175,41 @@ def config_from_dict(settings: Mapping[str, Any], where: str = "model") -> Netwo
         return CONFIGURATIONS[name].from_dict(settings)
     except BertlineError as error:
         raise BertlineError(f"{where}: {error}") from None
+
+
+# What determines the shapes of a network's layers and, for learned positions, its longest input.
+SHAPE = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
+LEARNED = ("max_position_embeddings", "type_vocab_size")
+# What else determines what a network computes from its weights.
+COMPUTATION = ("hidden_act", "hidden_activation", "layer_norm_eps", "norm_eps")
+
+
+def shape_of(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what determines the shapes of a network's layers: `architecture`, sizes and numbers."""
+    architecture = model.get("architecture", DEFAULT)
+    # The rotary positions of the modern network need no table.
+    keys = SHAPE if architecture == "modern" else (*SHAPE, *LEARNED)
+    return {"architecture": architecture, **{key: value_of(model, key) for key in keys}}
+
+
+def value_of(model: Mapping[str, Any], key: str) -> Any:
+    """Return a model's value of a key, by default its architecture's; None of a key that the architecture lacks."""
+    return model.get(key, getattr(CONFIGURATIONS[model.get("architecture", DEFAULT)], key, None))
+
+
+def check_same_network(theirs: Mapping[str, Any], ours: Mapping[str, Any], where: str) -> None:
+    """Raise BertlineError, beginning with `where`, if the weights of one network compute something else in the other.
+
+    Dropout, initial values, the vocabulary and the theta of rotary positions, which a later phase may raise for longer
+    inputs, may differ.
+    """
+    differing = [
+        f"{key} is {there} there and {here} here"
+        for key in (*shape_of(ours), *COMPUTATION)
+        if (there := value_of(theirs, key)) != (here := value_of(ours, key)) and None not in (there, here)
+    ]
+    if differing:
+        raise BertlineError(
+            f"{where}: another network ({', '.join(differing)}); start from weights of the same network, or correct "
+            "the model"
+        )

@@ -21,6 +21,8 @@ from bertline.console import BertlineError
 
 MAGIC = 0xDB4775248B80FB57
 MAX_DIMENSIONS = 8
+MAX_KEY = 1000  # bytes; one of a few bytes may share the rest with the one before
+MAX_VARINT = 10  # bytes, of 64 bits
 FOOTER = 48  # bytes: locations of two blocks, padding, and the magic number
 TRAILER = 5  # bytes after a block: whether it is compressed, and the checksum
 # tensorflow/core/framework/types.proto; only counters have other types.
@@ -106,8 +108,17 @@ def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ValueError("its magic number is wrong")
     _, at = _handle(footer, 0)
     index, _ = _handle(footer, at)
+    end, last = 0, None
     for _, handle in _block(content, *index):
-        yield from _block(content, *_handle(handle, 0)[0])
+        (offset, size), _ = _handle(handle, 0)
+        if offset < end:  # otherwise a small file is read any number of times
+            raise ValueError("its blocks overlap")
+        end = offset + size
+        for key, value in _block(content, offset, size):
+            if last is not None and key <= last:
+                raise ValueError("its keys are not sorted")
+            last = key
+            yield key, value
 
 
 def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
@@ -130,17 +141,20 @@ def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byte
         own, at = _varint(block, at)
         length, at = _varint(block, at)
         key = key[:shared] + block[at : at + own]
+        if len(key) > MAX_KEY:
+            raise ValueError(f"it has a key of more than {MAX_KEY} bytes")
         yield key, block[at + own : at + own + length]
         at += own + length
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 7 * MAX_VARINT, 7):
         byte = content[at]
-        value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
+        value, at = value | (byte & 127) << shift, at + 1
         if byte < 128:
             return value, at
+    raise ValueError(f"it has a number of more than {MAX_VARINT} bytes")
 
 
 def protocol_fields(message: bytes) -> dict[int, list[Any]]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bertline.console import DISK_IS_FULL, BertlineError
 from bertline.files import write_atomically
+from bertline.modeling.huggingface_config import SEVERAL_FILES, WEIGHTS_INDEX
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -29,9 +30,13 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """Read all tensors of a file. Raises BertlineError when it is missing or damaged."""
+    if path.is_dir():
+        raise BertlineError(f"{path} is a folder; put the file of that name in its place")
     try:
         return load_file(path)
     except FileNotFoundError:
+        if path.with_name(WEIGHTS_INDEX).exists():
+            raise BertlineError(f"{path.parent} {SEVERAL_FILES}") from None
         raise BertlineError(f"{path} does not exist") from None
     except (SafetensorError, OSError) as error:
         raise BertlineError(f"{path} is not a complete safetensors file ({error}); fetch or make it again") from None

@@ -20,8 +20,8 @@ from bertline.corpus.sources import listing_of, slices_of
 from bertline.encoding.tokenizer import load_tokenizer
 from bertline.files import Json, one_line_damage, read_object, write_json
 from bertline.fingerprint import fingerprint
+from bertline.modeling.network_config import shape_of
 from bertline.planning.entries import CorpusEntry, PhaseRecipe
-from bertline.planning.models import shape_of
 from bertline.planning.plan import Plan
 from bertline.planning.pruning import size_of
 from bertline.planning.remaining import DatasetLeft, datasets_left, phases_left

@@ -8,6 +8,7 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import find_tokenizer
 from bertline.files import Json
 from bertline.fingerprint import fingerprint
+from bertline.modeling.huggingface_config import SEVERAL_FILES, WEIGHTS_INDEX
 from bertline.planning.corpora import digests, expand
 from bertline.planning.plan import Plan
 from bertline.results import paths
@@ -58,6 +59,8 @@ def _folder(problems: list[str], key: str, directory: str) -> Json:
             f"configuration: {key}: {folder} holds its weights as a pickle or a TensorFlow checkpoint, which are not "
             f"read; convert them: python workflow/scripts/convert_weights.py {folder} --output another-folder"
         )
+    elif not (folder / paths.WEIGHTS).exists() and (folder / WEIGHTS_INDEX).exists():
+        problems.append(f"configuration: {key}: {folder} {SEVERAL_FILES}")
     else:
         expand(problems, key, [f"{folder}/{paths.CONFIG}", f"{folder}/{paths.WEIGHTS}"])
     return {"directory": str(folder), "content": content_of(digests(files_of_weights(folder)).values())}

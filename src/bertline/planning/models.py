@@ -12,11 +12,8 @@ from typing import Any
 from bertline.console import BertlineError
 from bertline.files import Json, read_json
 from bertline.modeling.huggingface_config import read_configuration
-from bertline.modeling.network_config import CONFIGURATIONS, DEFAULT, config_from_dict
+from bertline.modeling.network_config import config_from_dict, value_of
 from bertline.settings.configuration import definition, strip_defaults, validate
-
-# What determines the shapes of a network's layers, and its longest input.
-SHAPE = ("hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers")
 
 
 def resolve_model(schema: Json, models: Path, where: str, model: str | Json) -> Json:
@@ -54,7 +51,7 @@ def read_network(path: Path) -> Json | None:
 
 def check_length(model: Mapping[str, Any], length: int, where: str) -> None:
     """Raise BertlineError, naming the key `where`, for sequences longer than the network supports."""
-    most = _value(model, "max_position_embeddings")
+    most = value_of(model, "max_position_embeddings")
     if length > most:
         raise BertlineError(
             f"{where}: given {length}, allowed is at most the model's max_position_embeddings, {most}; raise that or "
@@ -64,27 +61,7 @@ def check_length(model: Mapping[str, Any], length: int, where: str) -> None:
 
 def check_layers(model: Mapping[str, Any], layers: Sequence[int], where: str) -> None:
     """Raise BertlineError, naming the key `where`, for a layer that a network does not have; 0 are the embeddings."""
-    depth = _value(model, "num_hidden_layers")
+    depth = value_of(model, "num_hidden_layers")
     for layer in layers:
         if not -depth - 1 <= layer <= depth:
             raise BertlineError(f"{where}: given {layer}, allowed are -{depth + 1} to {depth}")
-
-
-def check_shape(theirs: Mapping[str, Any], ours: Mapping[str, Any], where: str) -> None:
-    """Raise BertlineError, naming the key `where`, if the weights of one network do not fit into the other."""
-    there, here = shape_of(theirs), shape_of(ours)
-    if differing := [key for key in here if there.get(key) != here[key]]:
-        others = ", ".join(f"{key} is {there.get(key)} there and {here[key]} here" for key in differing)
-        raise BertlineError(f"{where}: another network ({others}); start from weights of the same network")
-
-
-def shape_of(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what determines the shapes of a network's layers: `architecture`, sizes and numbers."""
-    architecture = model.get("architecture", DEFAULT)
-    # The rotary positions of the modern network need no table.
-    keys = [key for key in SHAPE if architecture != "modern" or key != "max_position_embeddings"]
-    return {"architecture": architecture, **{key: _value(model, key) for key in keys}}
-
-
-def _value(model: Mapping[str, Any], key: str) -> int:
-    return int(model.get(key, getattr(CONFIGURATIONS[model.get("architecture", DEFAULT)], key)))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from bertline.console import BertlineError
+from bertline.encoding.tokenizer import take_tokenizer
 from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
+from bertline.modeling.network_config import check_same_network
+from bertline.modeling.vocabulary import ADVICE, check_vocabulary
 from bertline.planning.entries import DatasetEntry, PhaseRecipe
 from bertline.planning.external_weights import external_weights, without_directory
-from bertline.planning.models import check_length, check_shape, read_network
+from bertline.planning.models import check_length, read_network
 from bertline.planning.patterns import run_of_link
 from bertline.planning.plan import Plan
 from bertline.results import paths
@@ -45,7 +48,7 @@ def add_phase(
             todo = f"write {{run: {other}, phase: {last[0]}}}" if last else f"name the weights that {other} starts from"
             raise BertlineError(f"configuration: {key}: given {source}, a link of this configuration; {todo}")
         initial = external_weights(plan, key, source)
-    _check_initial(plan, f"{where}.phases.{phase}", model, settings, initial)
+    _check_initial(plan, f"{where}.phases.{phase}", plan.datasets[dataset], model, settings, initial)
     semantic.pop("initial_weights", None)
     if initial is None or "directory" in initial:  # only a phase has something to carry over
         semantic.pop("carry_over", None)
@@ -121,19 +124,33 @@ def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> st
     return other["phases"][given["phase"]]
 
 
-def _check_initial(plan: Plan, where: str, model: Json, settings: Json, initial: Json | None) -> None:
+def _check_initial(
+    plan: Plan, where: str, dataset: DatasetEntry, model: Json, settings: Json, initial: Json | None
+) -> None:
     """Raise BertlineError for weights, or for moments of another phase's optimizer, that this phase cannot take."""
     if initial is None:
         return
     where_of_weights = f"{where}.initial_weights"
     if "directory" in initial:
         if (network := read_network(Path(initial["directory"], paths.CONFIG))) is not None:
-            check_shape(network, model, where_of_weights)
+            check_same_network(network, model, where_of_weights)
+            _check_tokenizer(where_of_weights, dataset, network["vocab_size"], Path(initial["directory"]))
         return
     earlier = plan.phases[initial["phase"]]
     if settings["carry_over"] != "weights":
         _check_moments(where, earlier["settings"], settings)
-    check_shape(earlier["model"], model, where_of_weights)
+    check_same_network(earlier["model"], model, where_of_weights)
+
+
+def _check_tokenizer(where: str, dataset: DatasetEntry, rows: int, weights: Path) -> None:
+    """Raise BertlineError if the dataset's tokenizer, where it is a file that exists, is not that of the weights."""
+    given = dataset.get("settings", {}).get("tokenizer", {})
+    if Path(file := given.get("file", "")).is_file():
+        try:
+            tokenizer = take_tokenizer(file, lowercase=given["lowercase"], strip_accents=given["strip_accents"])
+            check_vocabulary(tokenizer, file, rows, weights, advice=ADVICE)
+        except BertlineError as error:
+            raise BertlineError(f"{where}: {error}") from None
 
 
 def _check_moments(where: str, before: Json, settings: Json) -> None:

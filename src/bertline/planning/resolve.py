@@ -9,8 +9,9 @@ from typing import cast
 
 from bertline.console import BertlineError
 from bertline.corpus.sampling import groups_of
-from bertline.files import CHECKOUT, SCHEMA, Json, one_line_damage, read_object
+from bertline.files import CHECKOUT, SCHEMA, Json, one_line_damage, read_object, read_text
 from bertline.fingerprint import fingerprint, stage_versions
+from bertline.modeling.vocabulary import check_case
 from bertline.planning.corpora import digests_of_one, resolve_corpus
 from bertline.planning.entries import DatasetEntry, RunEntry
 from bertline.planning.evaluation_sets import evaluation_sets
@@ -149,11 +150,22 @@ def _semantic(plan: Plan, name: str, dataset: Json) -> Json:
                     f"{semantic['tokenizer'][setting]}, but a tokenizer.json contains this setting; leave it out"
                 )
         key = f"datasets.{name}.tokenizer.file"
+        if dataset["tokenizer"]["lowercase"]:
+            _check_case(f"configuration: {key}", Path(dataset["tokenizer"]["file"]))
         semantic["tokenizer"]["file"] = digests_of_one(plan.problems, key, dataset["tokenizer"]["file"])
     # Reporting overlapping documents changes no sample; dropping them does, and so do the sets.
     if semantic.pop("evaluation_overlap", None) == "drop":
         semantic["evaluation_overlap"] = plan.evaluation and plan.evaluation["fingerprint"]
     return semantic
+
+
+def _check_case(where: str, path: Path) -> None:
+    """Raise BertlineError for a vocab.txt with words in upper case, which lowercased text does not have."""
+    if path.suffix != ".json" and path.is_file():
+        try:
+            check_case(read_text(path).split("\n"), path)
+        except BertlineError as error:
+            raise BertlineError(f"{where}: {error}") from None
 
 
 def _versions(semantic: Json) -> dict[str, int]:

@@ -15,8 +15,8 @@ from bertline.files import one_line_damage, read_object
 from bertline.modeling.architectures import PreTrainingNetwork, architecture_of
 from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import load_encoder, load_huggingface
-from bertline.modeling.network_config import config_from_dict
-from bertline.modeling.vocabulary import check_vocabulary
+from bertline.modeling.network_config import NetworkConfig, check_same_network, config_from_dict
+from bertline.modeling.vocabulary import ADVICE, check_vocabulary
 from bertline.modeling.weights import load_tensors
 from bertline.results import paths
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
@@ -70,12 +70,19 @@ def load_initial_weights(
         weights = load_tensors(folder / paths.WEIGHTS)
     else:
         config, weights = load_huggingface(folder)
+        check_same_network(config.to_dict(), recipe["model"], f"initial weights: {folder}")
+        _report_theta(config, model.config, folder)
         tokenizer = Tokenizer.from_file(str(data.tokenizer_json))
-        advice = "build the dataset with its vocabulary (tokenizer: {file: vocab.txt})"
-        check_vocabulary(tokenizer, data.tokenizer_json, config.vocab_size, folder, advice=advice)
+        check_vocabulary(tokenizer, data.tokenizer_json, config.vocab_size, folder, advice=ADVICE)
     missing = load_encoder(model, weights)
     if missing:
         logger.warning("%s has no %s: trained from random values", folder, ", ".join(missing))
+
+
+def _report_theta(theirs: NetworkConfig, ours: NetworkConfig, folder: Path) -> None:
+    there, here = (getattr(config, "global_rope_theta", None) for config in (theirs, ours))
+    if there != here:
+        logger.warning("%s was trained with global_rope_theta %g; training continues with %g", folder, there, here)
 
 
 def load_carried_over_moments(
