@@ -91,6 +91,23 @@ def test_an_import_may_be_made_again(tmp_path: Path, vocabulary: Path) -> None:
     assert content_of(tmp_path) == before
 
 
+def test_an_import_of_fewer_files_keeps_none_of_the_earlier_one(tmp_path: Path, vocabulary: Path) -> None:
+    files = [write(tmp_path / "one.hdf5", NVIDIA), write(tmp_path / "two.hdf5", longer(NVIDIA))]
+    import_dataset(files, vocabulary, tmp_path / "out")
+    import_dataset(files[:1], vocabulary, tmp_path / "out")
+    (section,) = read_json(tmp_path / "out/dataset.json")["sequence_lengths"].values()
+    described = {tmp_path / "out" / entry["file"] for entry in section["train"]}
+    assert set((tmp_path / "out").glob("seq*/*")) == described
+
+
+def test_an_import_that_fails_leaves_no_card_of_the_earlier_one(tmp_path: Path, vocabulary: Path) -> None:
+    import_dataset([write(tmp_path / "one.hdf5", NVIDIA)], vocabulary, tmp_path / "out")
+    wrong = write(tmp_path / "other.hdf5", NVIDIA, {("next_sentence_labels", 0, None): 7})
+    with pytest.raises(BertlineError, match=r"other\.hdf5: sample 0"):
+        import_dataset([wrong], vocabulary, tmp_path / "out")
+    assert not (tmp_path / "out/dataset.json").exists()
+
+
 def test_imported_lengths_whose_names_are_in_another_order_than_their_numbers_are_valid(tmp_path: Path) -> None:
     card = make_dataset(tmp_path / "data", lengths=(64, 128))
     write_vocabulary(tmp_path / "vocab.txt", VOCABULARY)

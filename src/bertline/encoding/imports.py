@@ -75,6 +75,7 @@ def import_dataset(
     read = take_tokenizer(tokenizer, lowercase=lowercase)
     layout = files["train"][0].layout
     sources = _sources(files)
+    _remove_earlier(output)
     save_tokenizer(read, output / paths.TOKENIZER)
     taken = describe_tokenizer(output / paths.TOKENIZER)
     digests = {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()}
@@ -117,6 +118,13 @@ def _check_output(output: Path, sources: Sequence[Path]) -> None:
     # A plan is there before the card of a dataset that is being encoded.
     if (output / paths.PLAN).exists() or (card.exists() and "imported" not in read_object(card)):
         raise BertlineError(f"{output} holds a dataset that was not imported; name another output")
+
+
+def _remove_earlier(output: Path) -> None:
+    """Remove an earlier import, its card first: the new one may have other files, or end before it has a card."""
+    (output / paths.CARD).unlink(missing_ok=True)
+    for path in output.glob(paths.SAMPLES.format(length="*", shard="*")):
+        path.unlink()
 
 
 def _sources(files: Mapping[str, Sequence[InterchangeFile]]) -> dict[str, list[Json]]:
