@@ -479,8 +479,8 @@ def test_weights_that_cannot_be_read_are_not_written_for_google_s_code(
 def test_what_google_s_code_has_not_and_old_names_are_not_written(tmp_path: Path) -> None:
     model = write_model(tmp_path)
     export_tensorflow(model, tmp_path / "expected")
-    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): value for name, value in load_file(
-        model / "model.safetensors").items()}  # fmt: skip
+    weights = load_file(model / "model.safetensors")
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): value for name, value in weights.items()}
     matrix = {"cls.predictions.decoder.weight": old[WORDS].clone()}
     save_file({**old, **matrix, "bert.embeddings.position_ids": torch.arange(16)[None]}, model / "model.safetensors")
     export_tensorflow(model, tmp_path / "out")

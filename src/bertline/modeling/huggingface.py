@@ -319,10 +319,10 @@ def _write_tokenizer(
     words = sorted(identifiers, key=lambda word: identifiers[word])
     write_text(directory / "vocab.txt", "".join(f"{word}\n" for word in words))
     normalizer = settings_of(tokenizer)
-    # A BertTokenizer of transformers has Google's limit and removes joiners, whatever tokenizer.json says.
-    is_googles = tokenizer.model.max_input_chars_per_word == BERT_MAX_WORD_LENGTH and removes_joiners(tokenizer)
+    # A BertTokenizer of transformers has its own limit and removes joiners, whatever tokenizer.json says.
+    is_bert_tokenizer = tokenizer.model.max_input_chars_per_word == BERT_MAX_WORD_LENGTH and removes_joiners(tokenizer)
     settings = {
-        "tokenizer_class": "BertTokenizer" if is_googles else "PreTrainedTokenizerFast",
+        "tokenizer_class": "BertTokenizer" if is_bert_tokenizer else "PreTrainedTokenizerFast",
         "do_lower_case": bool(normalizer.get("lowercase", False)),
         "strip_accents": normalizer.get("strip_accents"),
         "tokenize_chinese_chars": bool(normalizer.get("handle_chinese_chars", True)),

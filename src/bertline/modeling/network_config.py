@@ -30,6 +30,11 @@ LIMITS: dict[str, tuple[float, float]] = {
 # Matrix units need a vocabulary dimension that is a multiple of this.
 VOCABULARY_MULTIPLE = 64
 ACTIVATIONS = ("gelu", "gelu_new", "relu")
+# What determines the shapes of a network's layers, and of the tables that only networks with learned positions have.
+SHAPE = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
+LEARNED = ("max_position_embeddings", "type_vocab_size")
+# What else determines what a network computes from its weights.
+COMPUTATION = ("hidden_act", "hidden_activation", "layer_norm_eps", "norm_eps")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,13 +180,6 @@ def config_from_dict(settings: Mapping[str, Any], where: str = "model") -> Netwo
         return CONFIGURATIONS[name].from_dict(settings)
     except BertlineError as error:
         raise BertlineError(f"{where}: {error}") from None
-
-
-# What determines the shapes of a network's layers and, for learned positions, its longest input.
-SHAPE = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
-LEARNED = ("max_position_embeddings", "type_vocab_size")
-# What else determines what a network computes from its weights.
-COMPUTATION = ("hidden_act", "hidden_activation", "layer_norm_eps", "norm_eps")
 
 
 def shape_of(model: Mapping[str, Any]) -> dict[str, Any]:
