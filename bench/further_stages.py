@@ -15,7 +15,7 @@ from encoding import Inputs
 
 from bertline.corpus.compressed import write_compressed
 from bertline.corpus.overlap import collect_ngrams, find_overlap
-from bertline.encoding.layout import validate_samples
+from bertline.encoding.validation import validate_samples
 from bertline.encoding.vocabulary import SAMPLE_BYTES, TRAINERS
 from bertline.files import Recipe, digest_of_files
 

@@ -17,7 +17,7 @@ from steps import make_recipe
 from tabulate import tabulate
 
 from bertline.command_line import run_command
-from bertline.encoding.dataset import read_card
+from bertline.encoding.card_format import read_card
 from bertline.training.data.opening import TrainingData, open_training_data
 from bertline.training.data.prefetching import work_items
 from bertline.training.data.shapes import Batching

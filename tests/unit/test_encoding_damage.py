@@ -19,7 +19,8 @@ from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer, run_rank
 
 from bertline.console import BertlineError
-from bertline.encoding.dataset import SampleReader, open_dataset, read_card
+from bertline.encoding.card_format import read_card
+from bertline.encoding.dataset import SampleReader, open_dataset
 from bertline.encoding.imports import import_dataset
 from bertline.training.data import verification
 from bertline.training.data.exporting import export_samples

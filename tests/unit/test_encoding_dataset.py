@@ -22,11 +22,13 @@ from encoding_helpers import FINGERPRINT, VOCABULARY, make_dataset
 
 from bertline.console import BertlineError
 from bertline.encoding import dataset, page_cache
-from bertline.encoding.card import validate_dataset, write_card
-from bertline.encoding.dataset import continuation_bitmap, open_dataset
+from bertline.encoding.card import write_card
+from bertline.encoding.card_format import continuation_bitmap
+from bertline.encoding.dataset import open_dataset
 from bertline.encoding.layout import open_samples
 from bertline.encoding.page_cache import wait_for_pages
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.encoding.validation import validate_dataset
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 

@@ -15,9 +15,9 @@ from test_encoding_validation import CLS, GPAULOSKI, NVIDIA, SEP, write
 
 from bertline.console import BertlineError
 from bertline.encoding import interchange
-from bertline.encoding.card import validate_dataset
 from bertline.encoding.dataset import open_dataset
 from bertline.encoding.imports import import_dataset
+from bertline.encoding.validation import validate_dataset
 from bertline.files import read_json
 from bertline.training.data.exporting import export_samples
 

@@ -19,8 +19,9 @@ from encoding_helpers import FINGERPRINT, VOCABULARY, make_documents, write_plan
 
 from bertline.console import BertlineError
 from bertline.encoding.encode_shard import encode_shard
-from bertline.encoding.layout import open_samples, validate_samples, write_samples
+from bertline.encoding.layout import open_samples, write_samples
 from bertline.encoding.tokenizer import load_tokenizer, make_tokenizer, save_tokenizer
+from bertline.encoding.validation import validate_samples
 from bertline.files import Recipe
 
 SCRIPT = Path(__file__).parents[2] / "workflow/scripts/encode_shard.py"
@@ -219,7 +220,8 @@ def test_the_validator_names_the_fault(
 ) -> None:
     path = write(tmp_path / "a.h5", samples, starts, labels, **changes)
     for at_once in (50_000, 1):
-        monkeypatch.setattr("bertline.encoding.layout.SAMPLES_PER_BLOCK", at_once)
+        for module in ("layout", "validation"):
+            monkeypatch.setattr(f"bertline.encoding.{module}.SAMPLES_PER_BLOCK", at_once)
         with pytest.raises(BertlineError, match=f"a.h5: {fault}"):
             validate_samples(path)
 

@@ -39,7 +39,6 @@ from bertline.corpus.index import read_index, write_index
 from bertline.corpus.overlap import overlapping_documents, sum_up_overlap
 from bertline.corpus.signatures import SignatureFiles, write_signatures
 from bertline.corpus.wikimedia import download_part, list_parts
-from bertline.encoding.card import validate_dataset
 from bertline.encoding.tokenizer import (
     continuations,
     load_tokenizer,
@@ -50,6 +49,7 @@ from bertline.encoding.tokenizer import (
     segment_starts,
     separators_in_pair,
 )
+from bertline.encoding.validation import validate_dataset
 from bertline.files import read_json, write_json
 from bertline.finetuning.ranking.collection import Collection, open_collection
 from bertline.finetuning.submissions import choose_submissions

@@ -17,9 +17,9 @@ from encoding_helpers import VOCABULARY, make_dataset
 from interchange_files import LENGTH, Row, import_all, read_gpauloski, read_nvidia
 
 from bertline.console import BertlineError
-from bertline.encoding.card import validate_dataset
 from bertline.encoding.dataset import open_dataset
 from bertline.encoding.imports import import_dataset
+from bertline.encoding.validation import validate_dataset
 from bertline.training.data.exporting import default_max_predictions, export_samples
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"

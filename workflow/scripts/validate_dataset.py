@@ -6,7 +6,7 @@ example:
 """
 
 from bertline.command_line import run_command
-from bertline.encoding.card import validate_dataset
+from bertline.encoding.validation import validate_dataset
 
 if __name__ == "__main__":
     run_command(validate_dataset, __doc__)

@@ -1,16 +1,15 @@
-"""Writing and validation of a dataset's card, `dataset.json`, from its files and the counts of its corpora."""
+"""Writing of a dataset's card, `dataset.json`, from its files and the counts of its corpora."""
 
 from __future__ import annotations
 
 import base64
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from cyclopts.types import PositiveInt
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.overlap import sum_up_overlap
@@ -18,8 +17,8 @@ from bertline.corpus.removal import overlap_template
 from bertline.corpus.shards import read_plan
 from bertline.corpus.sources import files_of_dataset
 from bertline.encoding.advice import warnings_of
-from bertline.encoding.dataset import SPLITS, check_belongs, read_card
-from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples, validate_samples
+from bertline.encoding.card_format import SPLITS, check_belongs
+from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples
 from bertline.encoding.tokenizer import continuations, load_tokenizer, special_token_ids
 from bertline.files import Json, Recipe, one_line_damage, read_object, sha256_of_file, write_json
 from bertline.results import paths
@@ -243,75 +242,3 @@ def _add(total: Json, counts: Json) -> None:
             _add(total.setdefault(key, {}), value)
         elif isinstance(value, int):
             total[key] = total.get(key, 0) + value
-
-
-def validate_dataset(card: Path, *, processes: PositiveInt = 1) -> str:
-    """Check a whole dataset: its card, its tokenizer, every file's digests and layout. Returns a summary of one line.
-
-    Args:
-        card: the dataset's dataset.json.
-        processes: files checked at once; each needs a core.
-
-    Raises BertlineError at the first violation.
-    """
-    with one_line_damage(card):
-        return _validate(read_card(card), card, processes)
-
-
-def _validate(content: Json, card: Path, processes: int) -> str:
-    directory, tokenizer = card.parent, content["tokenizer"]
-    _check(
-        tokenizer == describe_tokenizer(directory / tokenizer["file"]),
-        f"{card} does not describe the {tokenizer['file']} next to it",
-    )
-    files: dict[str, list[SampleFile]] = {}
-    # In the order in which the card's counts were taken from them: JSON sorts the lengths as text.
-    sections = sorted(content["sequence_lengths"].items(), key=lambda item: int(item[0]))
-    for length, section in sections:
-        entries = [entry for split in SPLITS for entry in section[split]]
-        samples = [directory / entry["file"] for entry in entries]
-        with ProcessPoolExecutor(processes) as pool:
-            checked = pool.map(validate_samples, samples)
-            deque(progress(checked, description=f"sequence length {length}", unit="files", total=len(samples)), 0)
-        files[length] = [open_samples(path) for path in samples]
-        check_files(content, int(length), files[length])
-        found = describe_files(files[length])
-        for split in SPLITS:
-            for given, actual in zip(section[split], found[split], strict=True):
-                _check(given == actual, f"{directory / given['file']} is {actual}, {card} states {given}")
-        _check(section == found, f"{card}: the counts of sequence length {length} are not those of the files")
-    shared = ("shard", "documents", *COUNTS_OF_TEXT)
-    # Imported files of different lengths may contain different text.
-    for siblings in zip(*files.values(), strict=True) if "imported" not in content else ():
-        texts = {tuple(file.attributes[name] for name in shared) for file in siblings}
-        _check(len(texts) == 1, f"{siblings[0].path} and those of other lengths are not made from the same text")
-    _check_documents(content, card, next(iter(files.values())))
-    counts = ", ".join(f"{section['samples']:,} of length {n}" for n, section in sections)
-    return (
-        f"valid: {content['documents']:,} documents and {content['held_out_documents']:,} held out; samples: {counts}"
-    )
-
-
-def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFile]) -> None:
-    """Raise BertlineError if documents are missing without being counted."""
-    totals = {name: sum(file.attributes[name] for file in files) for name in ("documents", *COUNTS_OF_TEXT)}
-    documents = card["documents"] + card["held_out_documents"]
-    _check(
-        documents == sum(corpus["documents"] for corpus in card["corpora"]) == totals["documents"],
-        f"{card_json}: documents, those of the corpora and those of the files do not agree",
-    )
-    for corpus in card["corpora"]:
-        where, dropped, removed = f"{card_json}: corpus {corpus['name']}", corpus["dropped"], corpus.get("removed", {})
-        _check(corpus["read"] == corpus["kept"] + sum(dropped.values()), f"{where}: read is not kept plus dropped")
-        _check(
-            corpus["kept"] == corpus["documents"] + sum(removed.values()),
-            f"{where}: kept is not documents plus removed",
-        )
-    for name in COUNTS_OF_TEXT:
-        given = card.get(name, 0)
-        _check(given == totals[name], f"{card_json}: {name} is {given}, the files hold {totals[name]}")
-
-
-def _check(holds: bool, problem: str) -> None:
-    if not holds:
-        raise BertlineError(f"{problem}; encode or import it again")

@@ -9,8 +9,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.encoding import interchange, layout
-from bertline.encoding.dataset import SPLITS, check_belongs, read_card
+from bertline.encoding import interchange, validation
+from bertline.encoding.card_format import SPLITS, check_belongs, read_card
 from bertline.encoding.interchange import Block, InterchangeFile, open_any
 from bertline.encoding.layout import SampleFile
 from bertline.encoding.tokenizer import special_token_ids, take_tokenizer
@@ -57,7 +57,7 @@ def _problems_of_native(file: SampleFile, tokenizer: Json | None) -> Iterator[st
         for name, value in expected.items():
             if file.attributes[name] != value:
                 yield f"{file.path}: {name} is {file.attributes[name]}, that of the vocabulary given is {value}"
-    yield from map(str, layout.violations_of(file))
+    yield from map(str, validation.violations_of(file))
     card_json = _beside(file.path, paths.CARD)
     if not card_json.exists():
         return

@@ -1,4 +1,4 @@
-"""The native layout of sample files, version 1: writer, memory-mapped reader and validator.
+"""The native layout of sample files, version 1: writer and memory-mapped reader.
 
 One HDF5 file per shard and sequence length. Samples are unpadded, unmasked and concatenated.
 
@@ -36,7 +36,6 @@ import numpy as np
 from bertline.console import BertlineError
 from bertline.encoding.hdf5 import create_hdf5, open_hdf5, read_attribute
 from bertline.encoding.tokenizer import id_type
-from bertline.encoding.violations import Violation, Violations, faulty_segments
 
 LAYOUT_VERSION = 1
 ADVICE = "run `snakemake encode`, or import it again"
@@ -88,7 +87,6 @@ COLUMNS = {
 }
 MASK_COLUMNS = {"mask_offsets": "<u8", "masked_positions": "<u2", "masked_input_ids": "ids"}
 SAMPLES_PER_BLOCK = 50_000
-BYTES_PER_DIGEST = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -263,106 +261,3 @@ def _check_shapes(path: Path, attributes: Mapping[str, Any], arrays: Mapping[str
     for name, array in arrays.items():
         if len(array) != (expected := others.get(name, samples)):
             raise BertlineError(f"{path}: {name} holds {len(array)} values, it has to hold {expected}; {ADVICE}")
-
-
-def validate_samples(path: Path | str) -> None:
-    """Check every digest and every rule of the layout. Raises BertlineError at the first violation."""
-    for violation in violations_of(open_samples(path)):
-        raise BertlineError(f"{violation}; delete it and {ADVICE}")
-
-
-def violations_of(file: SampleFile) -> Iterator[Violation]:
-    """Yield all violations of the layout's rules or of the digests in a file."""
-    arrays = {**vars(file), **(vars(file.masks) if file.masks else {})}
-    for name, expected in file.digests.items():
-        if _digest(file, arrays[name]) != expected:
-            yield Violation(file.path, f"{name} does not have the digest it was written with")
-    if not _rises(file, file.sample_offsets, len(file.input_ids), strictly=True):
-        yield Violation(file.path, "sample_offsets do not rise from 0 to the number of tokens")
-        return
-    masks = file.masks
-    if masks is not None and not _rises(file, masks.mask_offsets, len(masks.masked_positions), strictly=False):
-        yield Violation(file.path, "mask_offsets do not rise from 0 to the number of masks")
-        masks = None
-    found = Violations(file.path)
-    falls = labels = last_document = last_corpus = 0
-    for block in file.blocks():
-        found.note(_faulty_samples(file, block.start, block.stop), block.start)
-        if masks is not None:
-            found.note(_faulty_masks(file, masks, block.start, block.stop), block.start)
-        documents = file.document_index[max(0, block.start - 1) : block.stop]
-        falls += int((documents[1:] < documents[:-1]).sum())
-        labels += int(file.next_sentence_labels[block].sum())
-        last_document = max(last_document, int(documents.max()))
-        last_corpus = max(last_corpus, int(file.corpus_index[block].max()))
-    yield from found
-    of_corpora = file.attributes["documents_of_corpora"]
-    if of_corpora.sum() != file.attributes["documents"]:
-        yield Violation(file.path, "documents_of_corpora do not add up to documents")
-    # It is ascending within a pass, and restarts with the next.
-    if len(file) and (falls >= file.attributes["passes"] or last_document >= of_corpora.sum()):
-        yield Violation(file.path, "document_index does not rise below the number of documents")
-    if len(file) and last_corpus >= len(of_corpora):
-        yield Violation(file.path, "corpus_index names a corpus that is not there")
-    if labels != file.attributes["samples_with_random_next"]:
-        yield Violation(file.path, "next_sentence_labels do not add up to samples_with_random_next")
-
-
-def _digest(file: SampleFile, array: np.ndarray) -> str:
-    digest = hashlib.sha256()
-    values = BYTES_PER_DIGEST // array.itemsize
-    for start in range(0, len(array), values):
-        digest.update(array[start : start + values].data)
-        file.release()
-    return digest.hexdigest()
-
-
-def _rises(file: SampleFile, offsets: np.ndarray, end: int, *, strictly: bool) -> bool:
-    if offsets[0] != 0 or offsets[-1] != end:
-        return False
-    for start in range(0, len(offsets), SAMPLES_PER_BLOCK):
-        these = offsets[start : start + SAMPLES_PER_BLOCK + 1]
-        if not (these[1:] > these[:-1] if strictly else these[1:] >= these[:-1]).all():
-            return False
-        file.release()
-    return True
-
-
-def _faulty_samples(file: SampleFile, start: int, end: int) -> dict[str, np.ndarray]:
-    """Check samples [start, end): lengths, positions of [CLS] and [SEP], segments that are not empty, labels."""
-    attributes = file.attributes
-    offsets = file.sample_offsets[start : end + 1].astype(np.int64)
-    lengths = np.diff(offsets)
-    ids = file.input_ids[offsets[0] : offsets[-1]]
-    second = file.second_segment_start[start:end].astype(np.int64)
-    labels = file.next_sentence_labels[start:end]
-    has_second = second > 0
-    return {
-        "is longer than the sequence length": lengths > attributes["sequence_length"],
-        **faulty_segments(ids, lengths, second, cls_id=attributes["cls_id"], sep_id=attributes["sep_id"]),
-        "has an id beyond the vocabulary": (
-            np.maximum.reduceat(ids, offsets[:-1] - offsets[0]) >= attributes["vocab_size"]
-        ),
-        "has a label without a second segment": labels > has_second,
-        f"does not fit pair objective {attributes['pair_objective']}": has_second
-        != (attributes["pair_objective"] != "none"),
-    }
-
-
-def _faulty_masks(file: SampleFile, masks: StaticMasks, start: int, end: int) -> dict[str, np.ndarray]:
-    """Check samples [start, end): masks are ascending, within the sample's text, and have ids of the vocabulary."""
-    offsets = file.sample_offsets[start : end + 1].astype(np.int64)
-    bounds = masks.mask_offsets[start : end + 1].astype(np.int64)
-    positions = masks.masked_positions[bounds[0] : bounds[-1]].astype(np.int64)
-    samples = np.repeat(np.arange(end - start), np.diff(bounds))
-    at = np.minimum(offsets[samples] + positions, len(file.input_ids) - 1)
-    special = np.isin(file.input_ids[at], [file.attributes["cls_id"], file.attributes["sep_id"]])
-    ids = masks.masked_input_ids[bounds[0] : bounds[-1]]
-    repeated = (np.diff(positions, prepend=-1) <= 0) & (np.diff(samples, prepend=-1) == 0)
-    outside = positions >= np.diff(offsets)[samples]
-    faulty = {
-        "has masks that do not ascend": repeated,
-        "has a mask outside its text": outside | special,
-        "has a mask with an id beyond the vocabulary": ids >= file.attributes["vocab_size"],
-    }
-    return {what: np.bincount(samples[where], minlength=end - start) > 0 for what, where in faulty.items()}

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from bertline.console import BertlineError
-from bertline.encoding.dataset import SampleReader, continuation_bitmap
+from bertline.encoding.card_format import continuation_bitmap
+from bertline.encoding.dataset import SampleReader
 from bertline.encoding.hashing import as_signed, mix_integers, mix_tensor, uniform
 
 # Evaluation masks 15 percent whatever a run trains with, so that runs are comparable; its positions never change.

@@ -10,7 +10,8 @@ from typing import Literal
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.dataset import SPLITS, SampleReader, check_belongs, read_card
+from bertline.encoding.card_format import SPLITS, check_belongs, read_card
+from bertline.encoding.dataset import SampleReader
 from bertline.encoding.hashing import mix_integers
 from bertline.encoding.interchange import TOKENS_OF_A_BLOCK, write_interchange
 from bertline.encoding.layout import SampleFile, open_samples

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event, Thread, get_native_id
 
 from bertline.console import BertlineError
-from bertline.encoding.dataset import SPLITS
+from bertline.encoding.card_format import SPLITS
 from bertline.files import Json
 
 # Hashing and reading release the GIL; between two pieces the thread needs it for microseconds.
