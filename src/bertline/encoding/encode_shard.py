@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.samples import (
     DOCUMENT,
     LABEL,
+    Samples,
     make_samples,
     sample_ids,
     sample_lengths,
     second_segment_starts,
 )
-from bertline.encoding.tokenization import tokenize_shard
+from bertline.encoding.tokenization import TokenizedShard, tokenize_shard
 from bertline.encoding.tokenizer import load_tokenizer, special_token_ids
 from bertline.files import Recipe, sha256_of_file
 from bertline.results import paths
@@ -73,22 +75,9 @@ def encode_shard(recipe: Recipe, shard: str, directory: Path) -> None:
     }
     for sequence_length, output in outputs.items():
         samples = make_samples(text, folder, sequence_length=sequence_length, shard_name=shard, **settings)
-        columns = {
-            "input_ids": (
-                np.concatenate(list(sample_ids(text, table, special["[CLS]"], special["[SEP]"])))
-                for table in samples.blocks()
-            ),
-            "sample_offsets": offsets_of_blocks(sample_lengths(table) for table in samples.blocks()),
-            "second_segment_start": (second_segment_starts(table) for table in samples.blocks()),
-            "next_sentence_labels": (table[:, LABEL] for table in samples.blocks()),
-            "document_index": (table[:, DOCUMENT] for table in samples.blocks()),
-            "corpus_index": (
-                corpora[np.searchsorted(ends, table[:, DOCUMENT], side="right")] for table in samples.blocks()
-            ),
-        }
         write_samples(
             output,
-            columns,
+            _columns(samples, text, special, corpora, ends),
             samples=len(samples.table),
             tokens=samples.tokens,
             attributes={
@@ -100,6 +89,26 @@ def encode_shard(recipe: Recipe, shard: str, directory: Path) -> None:
             },
         )
         log.info("%s: %d samples, %d tokens", output, len(samples.table), samples.tokens)
+
+
+def _columns(
+    samples: Samples, text: TokenizedShard, special: dict[str, int], corpora: np.ndarray, ends: np.ndarray
+) -> dict[str, Iterator[np.ndarray]]:
+    """Return the columns of a file of samples, in blocks. `corpora` and `ends` are those of `corpora_of_documents`."""
+
+    def column(numbers: Callable[[np.ndarray], np.ndarray]) -> Iterator[np.ndarray]:
+        return (numbers(table) for table in samples.blocks())
+
+    return {
+        "input_ids": column(
+            lambda table: np.concatenate(list(sample_ids(text, table, special["[CLS]"], special["[SEP]"])))
+        ),
+        "sample_offsets": offsets_of_blocks(column(sample_lengths)),
+        "second_segment_start": column(second_segment_starts),
+        "next_sentence_labels": column(lambda table: table[:, LABEL]),
+        "document_index": column(lambda table: table[:, DOCUMENT]),
+        "corpus_index": column(lambda table: corpora[np.searchsorted(ends, table[:, DOCUMENT], side="right")]),
+    }
 
 
 def corpora_of_documents(plan: Path, shard: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
