@@ -166,6 +166,9 @@ def test_only_what_a_finished_result_does_not_need_is_prunable(plan: Plan) -> No
     # The next phase takes the moments of the step that was published.
     finish(PHASE, {"published_step": 20})
     assert [entry.path.name for entry in prunable(plan)] == ["00000.txt.zst", "step-00000010"]
+    # Another run starts from this one.
+    assert plan.keep_checkpoint(KEY, 10, "runs.other.pretrained") is None
+    assert [entry.path.name for entry in prunable(plan)] == ["00000.txt.zst"]
 
 
 def test_nothing_of_a_phase_is_prunable_while_a_trainer_holds_its_lock(plan: Plan) -> None:

@@ -1,4 +1,4 @@
-"""Remove the generated sample and the demo's results. What runs of other configurations share with it is kept.
+"""Remove the generated sample and the demo's results. What runs of other configurations use is kept.
 
 example:
   python workflow/scripts/clean.py --configfile config/demo.yaml
@@ -10,7 +10,6 @@ from pathlib import Path
 from bertline.command_line import run_command
 from bertline.console import BertlineError
 from bertline.planning.pruning import only_of
-from bertline.planning.recipes import recipe_paths
 from bertline.planning.resolve import plan_of_files
 from bertline.results import paths
 
@@ -19,18 +18,18 @@ def clean(configfile: str = "config/demo.yaml") -> None:
     """Remove the results of a configuration.
 
     Args:
-        configfile: of the demo; a result that the record of another run names is kept.
+        configfile: of the demo; a result that another run uses, finished or not, is kept.
     """
     try:
         plan = plan_of_files([configfile])
     except BertlineError as error:
         raise BertlineError(f"cannot tell what belongs to {configfile}: {error}") from error
-    for folder in [*only_of(plan), Path("resources/sample"), Path(paths.WIKI.format(wiki="samplewiki"))]:
-        if folder.exists():
-            shutil.rmtree(folder)
-            print(f"removed {folder}")
-    for recipe in recipe_paths(plan):
-        recipe.unlink(missing_ok=True)
+    for path in [*only_of(plan), Path("resources/sample"), Path(paths.WIKI.format(wiki="samplewiki"))]:
+        if path.is_dir():
+            shutil.rmtree(path)
+            print(f"removed {path}")
+        else:
+            path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,11 +11,16 @@ from pathlib import Path
 
 from bertline.files import read_object
 from bertline.planning.plan import Plan, report_fingerprint
+from bertline.planning.recipes import recipe_paths
 from bertline.results import paths
 from bertline.results.kept import decided_by_any, kept_by_any, model_of, read_choice
 
 # A job changes its unfinished output more often.
 SECONDS_OF_A_JOB = 24 * 3600
+FINGERPRINT = re.compile(rb"\b[0-9a-f]{16}\b")
+RECORDS = Path(paths.RECORD).name.format(fingerprint="*")
+# As the plan wrote it, and as a training did.
+RECIPES = (paths.PLANNED_RECIPE, paths.PHASE_RECIPE, paths.FINETUNING_RECIPE)
 
 
 @dataclass(frozen=True)
@@ -74,23 +81,41 @@ def _remains() -> Iterator[Path]:
 
 
 def only_of(plan: Plan) -> list[Path]:
-    """Return the folders of a plan's results, except those that the record of a run outside the plan names."""
+    """Return the folders of a plan's results, and the recipes, except those that a run outside the plan uses."""
     shared = [
         *(paths.CORPUS.format(corpus=key) for key in plan.corpora),
         *(paths.DATASET.format(dataset=key) for key in plan.built_datasets),
         *(paths.PHASE.format(phase=key) for key in plan.phases),
         *(paths.FINETUNING.format(finetuning=key) for key in plan.finetunings),
         *(paths.KEPT.format(kept=key) for key in plan.kept),
+        *recipe_paths(plan),
     ]
     own = [
         *([paths.EVALUATION.format(evaluation=plan.evaluation["fingerprint"])] if plan.evaluation else []),
         *(paths.RUN.format(run=name) for name in plan.runs),
         paths.REPORT.format(fingerprint=report_fingerprint(plan)),
     ]
-    records = Path().glob(paths.RECORD.format(run="*", fingerprint="*"))
-    others = [record.read_bytes() for record in records if record.parent.name not in plan.runs]
-    unshared = [folder for folder in map(Path, shared) if not any(folder.name.encode() in record for record in others)]
+    used = _used_outside(plan)
+    unshared = [path for path in map(Path, shared) if path.name.removesuffix(".json").encode() not in used]
     return [*unshared, *map(Path, own)]
+
+
+def _used_outside(plan: Plan) -> bytes:
+    """Return the text of all that names what runs outside the plan use.
+
+    That is their records, their links, which are there before any result, and the recipes of what these name, and so
+    on: of the phase that a phase starts from, of its dataset.
+    """
+    folders = [folder for folder in Path(paths.RUN).parent.glob("*") if folder.name not in plan.runs]
+    links = [os.fsencode(path.readlink()) for folder in folders for path in folder.rglob("*") if path.is_symlink()]
+    records = [path.read_bytes() for folder in folders for path in folder.glob(RECORDS)]
+    texts, seen = [b"\n".join([*links, *records])], set[bytes]()
+    while keys := set(FINGERPRINT.findall(texts[-1])) - seen:
+        seen |= keys
+        names = [dict.fromkeys(("fingerprint", "phase", "finetuning"), key.decode()) for key in keys]
+        recipes = [Path(template.format(**name)) for template in RECIPES for name in names]
+        texts.append(b"\n".join(recipe.read_bytes() for recipe in recipes if recipe.exists()))
+    return b"\n".join(texts)
 
 
 def not_asked_for(plan: Plan) -> list[Prunable]:
