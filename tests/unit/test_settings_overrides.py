@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import yaml
 
 from bertline.console import BertlineError
 from bertline.settings.configuration import SCHEMA, load
-from bertline.settings.overrides import apply_arguments, apply_settings, read_configuration
+from bertline.settings.overrides import apply_arguments, apply_settings, read_configuration, steps_to_keep
 
 CONFIG: dict[str, Any] = {
     "corpora": {
@@ -126,3 +127,26 @@ def test_the_mapping_of_a_config_argument_is_merged_with_its_types() -> None:
     assert config["runs"]["demo"]["phases"]["phase1"]["steps"] == 9
     assert config["runs"]["demo"]["seed"] == 3
     assert "set" not in config
+
+
+@pytest.mark.parametrize("key", ["set", "keep_step"])
+def test_a_key_of_the_command_line_is_unknown_in_a_file(key: str) -> None:
+    config = CONFIG | {key: "runs.demo.seed=2"}
+    with pytest.raises(BertlineError, match=f"unknown key '{key}'"):
+        load(apply_arguments(config, ["experiment=other"], SCHEMA), SCHEMA)
+
+
+def test_the_checkpoints_that_jobs_are_to_keep_are_arguments() -> None:
+    assert steps_to_keep(["experiment=a", f"keep_step={'a' * 16}-50"]) == [("a" * 16, 50)]
+    with pytest.raises(
+        BertlineError, match=r"keep_step=zz: only jobs are given this; ask for a checkpoint by its name"
+    ):
+        steps_to_keep(["keep_step=zz"])
+
+
+def test_a_number_of_json_needs_no_point(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    values = {"a": 2e-05, "b": 1.5, "c": "2e-05", "d": -3, "e": [1e22]}
+    path.write_text(json.dumps(values))
+    assert "2e-05" in path.read_text()
+    assert read_configuration([path], SCHEMA) == values

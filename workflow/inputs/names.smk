@@ -78,10 +78,9 @@ def runs_jobs():
 
 
 STEPS_OF_CONFIGURATION = steps_to_keep()
-for argument in arguments:
-    if argument.startswith(f"{overrides.KEEP}="):
-        phase, step = argument.partition("=")[2].split("-")
-        plan.checkpoints.setdefault(phase, set()).add(int(step))
+with exit_on_errors():
+    for phase, step in overrides.steps_to_keep(arguments):
+        plan.checkpoints.setdefault(phase, set()).add(step)
 
 if workflow.is_main_process:
     workflow._prepare_dag = with_named_files(workflow._prepare_dag)

@@ -88,7 +88,7 @@ def only_of(plan: Plan) -> list[Path]:
         *(paths.PHASE.format(phase=key) for key in plan.phases),
         *(paths.FINETUNING.format(finetuning=key) for key in plan.finetunings),
         *(paths.KEPT.format(kept=key) for key in plan.kept),
-        *recipe_paths(plan),
+        *map(str, recipe_paths(plan)),
     ]
     own = [
         *([paths.EVALUATION.format(evaluation=plan.evaluation["fingerprint"])] if plan.evaluation else []),

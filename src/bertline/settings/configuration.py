@@ -105,16 +105,29 @@ class _Loader(yaml.SafeLoader):
         if ":" in node.value:
             problem = f"YAML reads {node.value} as a number in base 60; write a plain number, or put it in quotes"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        if _OCTAL.fullmatch(node.value):
+            problem = f"YAML reads {node.value} as an octal number; leave out the first 0, or put it in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return int(super().construct_yaml_int(node))
 
 
+_OCTAL = re.compile(r"[-+]?0[0-7_]+")
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
+class _JsonLoader(_Loader):
+    """Loader of JSON, whose numbers need no point and no sign of the exponent. Snakemake reads them as numbers, too."""
+
+
+_JSON_NUMBER = re.compile(r"-?\d+(\.\d+)?[eE][-+]?\d+")
+_JsonLoader.add_implicit_resolver("tag:yaml.org,2002:float", _JSON_NUMBER, list("-0123456789"))
+
+
 def read_yaml(path: Path | str) -> Any:
-    """Read a YAML file. Raises BertlineError with file, line and column."""
+    """Read a YAML file, or JSON in a file named so. Raises BertlineError with file, line and column."""
     try:
-        return parse_yaml(Path(path).read_text(encoding="utf-8"))
+        loader = _JsonLoader if Path(path).suffix == ".json" else _Loader
+        return yaml.load(Path(path).read_text(encoding="utf-8"), loader)  # noqa: S506 - a SafeLoader
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; give the path of a YAML file") from None
     except IsADirectoryError:
@@ -252,7 +265,9 @@ def _how_to_write(given: Any, types: list[str], schema: Json) -> str:
         return ""
     if number.is_integer() and {"integer", "number"} & set(types):
         return f"; write {int(number)}"
-    return f"; write {number}" if "number" in types else ""
+    # For YAML 1.1 a number with an exponent has a point: 2.0e-05.
+    written = re.sub(r"^([^.]*)e", r"\1.0e", str(number))
+    return f"; write {written}" if "number" in types else ""
 
 
 def _shown(given: Any) -> str:

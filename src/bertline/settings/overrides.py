@@ -18,7 +18,8 @@ from bertline.settings.configuration import load_schema, parse_yaml, read_yaml, 
 KEY = "set"
 # The key for a checkpoint to keep that was requested by its name: see workflow/inputs/names.smk.
 KEEP = "keep_step"
-OWN = {KEY, KEEP}
+OWN = {KEY, KEEP}  # on a command line; a file has no such keys
+STEP = re.compile(r"([0-9a-f]{16})-(\d+)")
 
 WITHOUT_POINT = re.compile(r"[-+]?\d+e[-+]?\d{1,3}", re.IGNORECASE)
 
@@ -56,14 +57,26 @@ def apply_arguments(config: Json, arguments: Iterable[str], schema_path: Path | 
         arguments: KEY=VALUE, merged over the files; or set=PATH=VALUE, see `apply_settings`.
         schema_path: config/config.schema.yaml.
     """
-    settings = []
+    settings, given = [], set[str]()
     for argument in arguments:
         key, _, value = argument.partition("=")
+        given.add(key)
         if key in config and key == KEY:
             settings.append(value)
         elif key in config:
             config = merge(config, {key: _parse(value, key, load_schema(schema_path)["properties"].get(key, {}))})
-    return apply_settings({key: value for key, value in config.items() if key not in OWN}, settings, schema_path)
+    config = {key: value for key, value in config.items() if key not in OWN & given}
+    return apply_settings(config, settings, schema_path)
+
+
+def steps_to_keep(arguments: Iterable[str]) -> list[tuple[str, int]]:
+    """Return the checkpoints that Snakemake's --config arguments keep, as phases and steps. Raises BertlineError."""
+    values = [value for key, _, value in (argument.partition("=") for argument in arguments) if key == KEEP]
+    if wrong := [value for value in values if not STEP.fullmatch(value)]:
+        raise BertlineError(
+            f"{KEEP}={wrong[0]}: only jobs are given this; ask for a checkpoint by its name, as phase1@step-5"
+        )
+    return [(phase, int(step)) for phase, step in (value.split("-") for value in values)]
 
 
 def apply_settings(config: Any, settings: Iterable[str], schema_path: Path | str) -> Any:
