@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plan_helpers import PHASE, changed, inputs, plan_of
 
-from bertline.files import write_json
+from bertline.files import sha256_of_file, write_json
 from bertline.fingerprint import fingerprint
 from bertline.planning.plan import Plan
 from bertline.planning.rankings import add_collection
@@ -73,6 +73,53 @@ def test_where_the_evaluation_sets_are_is_no_part_of_the_card_that_reports_the_o
     assert digests(plan_with("moved.json")) != before
 
 
+def test_how_a_table_is_scored_and_a_set_that_is_only_trained_on_leave_no_other_document_out() -> None:
+    def plan_with(**settings: object) -> Plan:
+        table = {"kind": "classification", "train": "train.json", "dev": "dev.json", "texts": ["a"], "label": "b"}
+        evaluation = {**changed()["evaluation"], "tables": {"mine": table | settings}}
+        return plan_of(changed(datasets__both__evaluation_overlap="drop", evaluation=evaluation))
+
+    before = plan_with()
+    scored = plan_with(metrics=["matthews"], labels=["no", "yes"], label="c", texts=["d"])
+    assert keys_of(scored) == keys_of(before)
+    Path("train.json").write_text("{ }")
+    assert keys_of(plan_with())[:3] == keys_of(before)[:3]
+    Path("dev.json").write_text("{ }")
+    assert keys_of(plan_with())[1] != keys_of(before)[1]
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "finetune"),
+    [
+        ({"squad_v1": {"train": "train.json", "dev": {}}}, {"squad_v1": {}}),
+        ({"boolq": {}}, {"boolq": {}}),
+        ({"glue": {"mnli": {}, "diagnostic": {}}}, {"glue": {"mnli": {"predict_test": True}}}),
+    ],
+)
+def test_a_pinned_download_from_a_mirror_is_the_same_data(evaluation: dict, finetune: dict) -> None:
+    def keys(host: str, **pinned: str) -> list[list[str]]:
+        source = {"url": f"https://{host}/data.zip", **pinned}
+
+        def filled(value: object) -> object:
+            return {key: filled(part) for key, part in value.items()} or source if isinstance(value, dict) else value
+
+        config = changed(evaluation=filled(evaluation), runs__first__finetune=finetune)
+        return keys_of(
+            plan_of(config | {"datasets": {"both": {**config["datasets"]["both"], "evaluation_overlap": "drop"}}})
+        )
+
+    assert keys("one", sha256="a" * 64) == keys("other", sha256="a" * 64)
+    for other in (keys("one", sha256="b" * 64), keys("one")):
+        assert not set(other[1]) & set(keys("one", sha256="a" * 64)[1])
+        assert not set(other[3]) & set(keys("one", sha256="a" * 64)[3])
+    assert keys("one") != keys("other")
+
+
+def test_a_pinned_download_is_the_same_data_as_the_file_on_disk() -> None:
+    pinned = {"url": "https://host/dev.json", "sha256": sha256_of_file("dev.json")}
+    assert keys_of(plan_of(changed(evaluation__squad_v1__dev=pinned))) == keys_of(plan_of(changed()))
+
+
 def test_of_a_salvaged_dump_the_limit_of_unpacking_decides_what_is_read() -> None:
     Path("dump.xml.gz").write_bytes(b"\x1f\x8b")
 
@@ -106,6 +153,7 @@ def test_a_phase_does_not_depend_on_how_a_setting_is_written(one: dict, other: d
 def test_phases_and_random_starts_do_not_depend_on_other_sequence_lengths() -> None:
     one, other = plan_of(changed(sequence_lengths=[128, 512])), plan_of(changed(sequence_lengths=[64, 128, 512]))
     assert not one.datasets.keys() & other.datasets.keys()
+    assert keys_of(plan_of(changed(sequence_lengths=[512, 128]))) == keys_of(one)
     assert keys_of(one)[2:] == keys_of(other)[2:]
     (dataset,) = other.datasets
     assert {phase["dataset"] for phase in other.phases.values()} == {dataset}

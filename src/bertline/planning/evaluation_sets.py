@@ -54,7 +54,8 @@ def evaluation_sets(config: Json, problems: list[str], downloads: dict[str, Json
             files += tests
             found.content["tests"] = list(digests(list(map(Path, tests))).values())
         sets[name] = files
-        contents[name] = {key: value for key, value in found.content.items() if key != "train"}
+        # Of a table every cell is compared, whatever its columns are for.
+        contents[name] = {key: value for key, value in found.content.items() if key not in ("train", "table")}
         downloads |= {path: source for path, source in found.downloads.items() if path in files}
     if len(sets) > MAX_SETS:
         raise BertlineError(

@@ -142,7 +142,13 @@ def _add_file(data: TaskData, where: str, name: str, source: str | Json, digests
     else:
         folder = where.removeprefix("evaluation.").replace(".", "/", 1)
         data.files[name] = _downloaded(source, f"{folder}/{name}/{source['url'].rsplit('/', 1)[1]}")
-        data.content[name] = data.downloads[data.files[name]] = source
+        data.downloads[data.files[name]] = source
+        data.content[name] = [source["sha256"]] if "sha256" in source else source  # as of a file on disk
+
+
+def _content_of(source: Json) -> Json:
+    """Return what identifies the content of a download: its SHA-256, so that a mirror changes nothing, or its URL."""
+    return {"sha256": source["sha256"]} if "sha256" in source else source
 
 
 def _downloaded(source: Json, file: str) -> str:
@@ -152,7 +158,7 @@ def _downloaded(source: Json, file: str) -> str:
 
 def _archive(given: Json, files: dict[str, str], with_tests: bool) -> TaskData:
     """Return members of an archive that is to be downloaded."""
-    data = TaskData(content={**given, "tests": with_tests})
+    data = TaskData(content={**_content_of(given), "tests": with_tests})
     for name, member in files.items():
         data.files[name] = _downloaded(given, member)
         data.downloads[data.files[name]] = {**given, "member": member}
@@ -180,7 +186,8 @@ def _glue_data(glue: Json | str | None, run: str, name: str, with_tests: bool, d
     if "diagnostic" in official:
         if "diagnostic" not in glue:
             raise _missing("evaluation.glue.diagnostic", run, f"{name} with predict_test")
-        source = data.content["diagnostic"] = glue["diagnostic"]
+        source = glue["diagnostic"]
+        data.content["diagnostic"] = _content_of(source)
         data.files["diagnostic"] = _downloaded(source, official["diagnostic"])
         data.downloads[data.files["diagnostic"]] = source
     return data
