@@ -246,20 +246,40 @@ def test_a_phase_of_which_nothing_is_on_record_is_of_the_kind_of_others_with_the
 
 
 def test_before_the_first_training_of_a_network_a_trial_of_some_steps_predicts_it(plan: Plan) -> None:
-    recipe = {"model": MODEL | {"vocab_size": 9}, "settings": {**SETTINGS, "global_batch_size": 4, "optimizer": "muon"}}
+    recipe = {"model": MODEL | {"vocab_size": 9}, "settings": {**SETTINGS, "global_batch_size": 4}}
     record_speed(recipe, {"processes": 2, "device": "a CPU", "busy_seconds": 0.5})
     assert expected(plan, "pretrain_phase", phase="0" * 16) == pytest.approx(100 * 8 / 4 * 0.5)
     (left,) = estimates(plan)
     assert left.basis == "a trial of some steps, on a CPU"
 
 
-@pytest.mark.parametrize("other", [{"sequence_length": 512}, {"precision": "fp32"}, {"packing": True}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        *({"sequence_length": 512}, {"precision": "fp32"}, {"packing": True}, {"optimizer": "lamb"}),
+        *({"optimizer": "shampoo", "shampoo": {"root_interval": 1}}, {"optimizer": "shampoo", "shampoo": {}}),
+        *({"kfac": {}}, {"kfac": {"inverse_interval": 1}}),
+    ],
+)
 def test_a_trial_with_other_settings_of_the_speed_predicts_nothing(plan: Plan, other: dict[str, Any]) -> None:
     recipe = {"model": MODEL, "settings": SETTINGS | other}
     record_speed(recipe, {"processes": 2, "device": "a CPU", "busy_seconds": 0.5})
     assert expected(plan, "pretrain_phase", phase="0" * 16) is None
     plan.phases["0" * 16]["settings"] = recipe["settings"]
     assert expected(plan, "pretrain_phase", phase="0" * 16) == pytest.approx(100 * 8 / 8 * 0.5)
+
+
+def test_settings_of_an_optimizer_that_take_no_time_need_no_other_trial(plan: Plan) -> None:
+    settings = SETTINGS | {"optimizer": "shampoo", "kfac": {"damping": 0.1, "skip": []}}
+    record_speed(
+        {"model": MODEL, "settings": settings | {"shampoo": {"root_interval": 5, "betas": [0.9, 0.99]}}},
+        {"processes": 2, "device": "a CPU", "busy_seconds": 0.5},
+    )
+    other = {"shampoo": {"root_interval": 5, "betas": [0.8, 0.9]}, "kfac": {"damping": 0.2, "skip": []}}
+    plan.phases["0" * 16]["settings"] = settings | other | {"soap": {"basis_interval": 3}}
+    assert expected(plan, "pretrain_phase", phase="0" * 16) == pytest.approx(100 * 8 / 8 * 0.5)
+    plan.phases["0" * 16]["settings"] |= {"shampoo": {"root_interval": 6}}
+    assert expected(plan, "pretrain_phase", phase="0" * 16) is None
 
 
 def test_a_damaged_record_predicts_nothing(plan: Plan) -> None:

@@ -32,6 +32,11 @@ from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 
 # The settings of a phase that determine the time per sample, in addition to the network.
 SAME_SPEED = ("sequence_length", "precision", "packing")
+# Those under the optimizer's own key and under kfac: how often and of what matrices are decomposed.
+SAME_SPEED_OF_OPTIMIZER = (
+    *("basis_interval", "root_interval", "largest_side"),
+    *("method", "gradient_factor", "factor_interval", "inverse_interval", "skip"),
+)
 # One core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
 SECONDS_OF_DUMP_MEGABYTE = 0.5
 
@@ -145,7 +150,7 @@ def _phase(plan: Plan, phase: PhaseRecipe, folder: Path, site: Site | None) -> E
         1,
         node_hours=hours,
         size=statistics.median(sizes) if sizes else None,
-        basis=speed.basis if speed else "unknown: no record of this network, and no `gpu` in site.yaml",
+        basis=speed.basis if speed else "unknown: no record of this network and optimizer, and no `gpu` in site.yaml",
     )
 
 
@@ -203,8 +208,17 @@ def _recipe_of(folder: Path) -> Json:
 
 def _is_alike(path: Path, recipe: Json, phase: PhaseRecipe) -> bool:
     with one_line_damage(path):
-        same_settings = all(recipe["settings"][name] == phase["settings"][name] for name in SAME_SPEED)
+        same_settings = settings_of_speed(recipe["settings"]) == settings_of_speed(phase["settings"])
         return same_settings and shape_of(recipe["model"]) == shape_of(phase["model"])
+
+
+def settings_of_speed(settings: Json) -> Json:
+    """Return the settings of a phase on which the time per sample depends, in addition to the network."""
+    found = {name: settings[name] for name in SAME_SPEED} | {"optimizer": settings.get("optimizer", "")}
+    for key in (found["optimizer"], "kfac"):
+        if (chosen := settings.get(key)) is not None:
+            found[key] = {name: chosen[name] for name in SAME_SPEED_OF_OPTIMIZER if name in chosen}
+    return found
 
 
 def _own_speed(folder: Path, settings: Json) -> _Speed | None:
@@ -232,10 +246,11 @@ def _speed_of_finished(alike: list[tuple[Path, Json]]) -> _Speed | None:
     if not known:
         return None
     hardware = ", ".join(sorted({recipe["hardware"] for _, recipe in known}))
+    phases = "phase" if len(known) == 1 else "phases"
     return _Speed(
         statistics.median(seconds for seconds, _ in known),
         max(recipe["world_size"] for _, recipe in known),
-        f"{len(known)} finished {'phase' if len(known) == 1 else 'phases'} of this network, on {hardware}",
+        f"{len(known)} finished {phases} of this network and optimizer, on {hardware}",
     )
 
 
@@ -256,7 +271,7 @@ def record_speed(recipe: Json, timed: Json) -> None:
     Args:
         timed: what `bertline.planning.trials.run_trial` returns.
     """
-    settings = {name: recipe["settings"][name] for name in (*SAME_SPEED, "global_batch_size")}
+    settings = {**settings_of_speed(recipe["settings"]), "global_batch_size": recipe["settings"]["global_batch_size"]}
     what = {"model": recipe["model"], "settings": settings, "world_size": timed["processes"]}
     content = what | {"hardware": timed["device"], "seconds": timed["busy_seconds"]}
     write_json(Path(paths.TIMED_STEP.format(fingerprint=fingerprint(what))), content)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from bertline.console import BertlineError
 from bertline.files import read_json
 from bertline.fingerprint import fingerprint
-from bertline.planning.estimate import SAME_SPEED, Estimate, recorded_seconds, training_seconds
+from bertline.planning.estimate import Estimate, recorded_seconds, settings_of_speed, training_seconds
 from bertline.planning.plan import Plan
 from bertline.planning.recipes import recipe_path
 from bertline.planning.remaining import finetunings_left
@@ -74,8 +74,8 @@ class ExpectedTimes:
     def _work_of(self, phase: str) -> str:
         """Return a fingerprint of what decides how long a phase takes."""
         entry = self.plan.phases[phase]
-        amount = {name: entry["settings"][name] for name in (*SAME_SPEED, "steps", "global_batch_size")}
-        return fingerprint([entry["model"], amount])
+        amount = [entry["settings"][name] for name in ("steps", "global_batch_size")]
+        return fingerprint([entry["model"], settings_of_speed(entry["settings"]), amount])
 
     def _key(self, wildcards: Mapping[str, str]) -> str:
         """Return the name of a job's benchmark, or of the folder with those of all parts."""
