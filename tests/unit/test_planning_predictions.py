@@ -68,6 +68,14 @@ def test_a_name_means_the_choice_of_a_task_a_seed_or_a_folder(tmp_path: Path) ->
         assert model_folder(entry_of(plan_of(model=given))["model"]) == folder
 
 
+@pytest.mark.parametrize("ending", ["", "/model", "/seed2", "/seed2/model"])
+def test_a_table_may_be_called_model(ending: str) -> None:
+    runs = {"theirs": {"pretrained": "theirs", "finetune": {"tables": {"model": {"seeds": 2}}}}}
+    given = f"results/runs/theirs/table/model{ending}"
+    plan = plan_of(model=given, sections={"evaluation": {"tables": {"model": TABLE}}, "runs": runs})
+    assert entry_of(plan)["model"].keys() == ({"finetuning"} if "seed" in ending else {"kept"})
+
+
 def test_an_output_may_be_anywhere_but_in_place_of_an_input(tmp_path: Path) -> None:
     elsewhere = tmp_path.parent / "elsewhere.jsonl"
     assert list(plan_of(output=str(elsewhere)).predictions) == [str(elsewhere)]

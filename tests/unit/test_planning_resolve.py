@@ -8,6 +8,7 @@ import pytest
 from plan_helpers import CONFIG, PHASE, changed, inputs, plan_of, with_tasks
 
 from bertline.console import BertlineError
+from bertline.files import write_json
 from bertline.planning.plan import record
 from bertline.planning.recipes import digest_of_record
 
@@ -183,3 +184,16 @@ def test_settings_of_the_defaults_change_no_fingerprint() -> None:
     )
     assert plain == written
     assert not plain & other
+
+
+@pytest.mark.parametrize("names", [("both", "again"), ("again", "both")])
+def test_a_finished_dataset_that_the_configuration_makes_is_still_made_by_the_graph(names: tuple[str, str]) -> None:
+    ((key, made),) = plan_of(CONFIG).datasets.items()
+    card = {"fingerprint": key, "sequence_lengths": {"128": {}, "512": {}}, "corpora": []}
+    write_json(f"results/datasets/{key}/dataset.json", card)
+    entries = {"both": CONFIG["datasets"]["both"], "again": {"path": f"results/datasets/{key}"}}
+    config = changed(datasets={name: entries[name] for name in names})
+    config["runs"]["second"] = {**config["runs"]["first"], "dataset": "again"}
+    plan = plan_of(config)
+    assert plan.built_datasets == {key: made}
+    assert plan.runs["second"]["phases"] == plan.runs["first"]["phases"]

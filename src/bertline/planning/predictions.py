@@ -156,8 +156,11 @@ def _model(plan: Plan, key: str, given: str | Json, problems: list[str]) -> Json
         kept = {task: choice for task, choice in entry["kept"].items() if plan.kept[choice]["keep"] != "none"}
         models |= {f"{run}/{task}": {"kept": choice} for task, choice in kept.items()}
     seeds = {f"{run}/{seed}": key for run, entry in plan.runs.items() for seed, key in entry["finetunings"].items()}
-    name = str((folder.parent if folder.name == "model" else folder).relative_to(runs))
     skipped = {f"{run}/{task}" for run, entry in plan.runs.items() for task in entry["skipped"]}
+    choices = {f"{run}/{task}" for run, entry in plan.runs.items() for task in entry["kept"]}
+    name = str(folder.relative_to(runs))
+    if name not in {*models, *choices, *seeds, *skipped}:  # a table may be called "model"
+        name = name.removesuffix("/model")
     if name in skipped or str(Path(name).parent) in skipped:
         problems.append(f"configuration: {key}: {given} is of a task whose data is absent; both are left out")
         return {"directory": given}

@@ -82,7 +82,8 @@ def make_plan(config: Json, schema_path: Path | str, models: Path | str) -> Plan
 def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
     """Add a dataset to the plan; return its fingerprint."""
     if "path" in dataset:
-        key, plan.datasets[key] = _finished_dataset(plan, name, dataset["path"])
+        key, entry = _finished_dataset(plan, name, dataset["path"])
+        plan.datasets.setdefault(key, entry)  # if the configuration makes the same one, the graph does
         return key
     _check_dataset(plan, name, dataset)
     corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
