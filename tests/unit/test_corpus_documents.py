@@ -98,6 +98,7 @@ def test_a_line_is_tidied_as_by_the_plain_rule(line: str) -> None:
         ("می\u200cخواهم", "می\u200cخواهم"),
         ("half \ud83d pair", "half \ufffd pair"),
         ("one\u2028two", "one two"),
+        ("\u202bشارع\u202c (\u202aStreet\u202c) \u202dx\u202e", "شارع (Street) x"),  # directions
     ],
 )
 def test_tidy_by_example(line: str, expected: str) -> None:

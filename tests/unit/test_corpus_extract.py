@@ -122,6 +122,53 @@ def test_every_page_is_a_document_or_is_counted(dump: Path, tmp_path: Path) -> N
     assert documents[1]["text"] == f"It flows at. {tidy_long}"
 
 
+@EITHER
+def test_pages_that_are_not_wikitext_are_counted_with_other_namespaces(tmp_path: Path, extractor: Any) -> None:
+    """As the items of Wikidata, which are JSON in the main namespace."""
+    models = [("wikitext", f"The river. {LONG}"), ("wikibase-item", f'{{"a": "{LONG}"}}')]
+    pages = [
+        page(number, "Q1", text).replace("      <text", f"      <model>{model}</model>\n      <text")
+        for number, (model, text) in enumerate(models, 1)
+    ]
+    extract_part(dump_recipe(extractor=extractor), write_dump(tmp_path / "dump.xml.bz2", pages), tmp_path / "extracted")
+    documents, counts = clean(tmp_path / "extracted", tmp_path)
+    assert [document["id"] for document in documents] == ["1"]
+    assert (counts["pages"], counts["articles"], counts["other_namespaces"], counts["read"]) == (2, 1, 1, 1)
+
+
+def test_an_article_of_exactly_the_minimum_of_characters_is_kept(tmp_path: Path) -> None:
+    dump = write_dump(tmp_path / "dump.xml.bz2", [page(1, "A", "x" * 60), page(2, "B", "x" * 59)])
+    recipe, paths = dump_recipe(minimum_characters=60), (tmp_path / "part.jsonl.zst", tmp_path / "part.counts.json")
+    extract_part(recipe, dump, tmp_path / "extracted")
+    clean_part(recipe, tmp_path / "extracted", *paths)
+    documents, counts = read_part(*paths)
+    assert [document["id"] for document in documents] == ["1"]
+    assert counts["dropped"] == {"short": 1}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "link", "rest"),
+    [
+        # An alias of MediaWiki's MessagesZh_hans.php and MessagesZh_hant.php, of MessagesUk.php, of MessagesSq.php
+        ("Category", "[[分类:日本]] [[分類:歷史|Z]]", ""),
+        ("Категорія", "[[Категория:Реки]]", ""),
+        ("Kategoria", "[[kategori:Lumenj|*]]", ""),
+        # Aliases of other languages, which are words in titles
+        ("Category", "[[Class: A Guide]] and [[Rang: 1]]", " Class: A Guide and Rang: 1"),
+    ],
+)
+def test_categories_by_an_alias_of_their_namespace_are_no_text(
+    tmp_path: Path, namespace: str, link: str, rest: str
+) -> None:
+    header = HEADER.replace(
+        "    </namesp", f'      <namespace key="14" case="first-letter">{namespace}</namespace>\n    </namesp'
+    )
+    dump = write_dump(tmp_path / "dump.xml.bz2", [page(1, "River", f"{LONG}\n{link}")], header)
+    extract_part(dump_recipe(), dump, tmp_path / "extracted")
+    documents, _ = clean(tmp_path / "extracted", tmp_path)
+    assert documents[0]["text"] == LONG.strip() + rest
+
+
 @pytest.mark.parametrize(
     ("output", "problem"), [("mine", "mine contains thesis.tex, which would be"), (".", "the source")]
 )
@@ -168,9 +215,11 @@ def test_the_extracted_folder_contains_nothing_undocumented(dump: Path, tmp_path
         ("broken off", "ends within page "),
         ("not bz2", "is damaged"),
         ("missing", "does not exist"),
-        ("no pages", "holds no articles (0 pages, including 0 redirects and 0 outside the main namespace)"),
-        ("no articles", "holds no articles (3 pages, including 1 redirects and 2 outside the main namespace)"),
+        ("no pages", "holds no articles (0 pages, including 0 redirects and 0 in other namespaces or not wikitext)"),
+        ("no articles", "holds no articles (3 pages, including 1 redirects and 2 in other namespaces or not wikitext)"),
         ("no siteinfo", " found no articles in"),
+        ("a history", "holds several revisions of page 7, and a text of each; name a dump of the current ones: pages-"),
+        ("no namespaces", "page 1 has no <ns>; export formats of MediaWiki before 0.6 are not supported; name a newer"),
     ],
 )
 @EITHER
@@ -192,6 +241,12 @@ def test_a_dump_without_articles_is_one_line_and_leaves_nothing(
         write_dump(part, PAGES[1:4])
     elif content == "no siteinfo":
         write_dump(part, PAGES, header="<mediawiki>\n")
+    elif content == "a history":
+        revision = re.search(r" *<revision>.*</revision>\n", PAGES[6], re.DOTALL)
+        assert revision
+        write_dump(part, [PAGES[0], PAGES[6].replace(revision[0], revision[0] * 2)])
+    elif content == "no namespaces":
+        write_dump(part, [re.sub(" *<ns>0</ns>\n", "", one) for one in PAGES])
     with pytest.raises(BertlineError) as caught:
         extract_part(dump_recipe(extractor=extractor), part, output)
     assert message in str(caught.value)
@@ -348,6 +403,11 @@ def test_articles_that_do_not_fit_the_dump_are_an_error(dump: Path, tmp_path: Pa
         ("with codice_12 and formula_3, it", "with and, it"),
         ("formula_1formula_2.", ""),
         ("A ?b c", "A ?b c"),
+        # Only where something was removed: French has a space before some marks.
+        *((line, line) for line in ("Il dit : « Non ! » (Paris, 1990) ; oui.", "Er ( x ) : y", "It (1990) . . . went")),
+        ("Le mot () : « Quoi [ ] ? » (1990) !", "Le mot : « Quoi ? » (1990) !"),
+        ("La valeur formula_1 : elle ; () et formula_2 ; codice_3 .", "La valeur : elle ; et ;."),
+        ("a () [ ], b ( ) . c (formula_1 formula_2) [;]; (,) d", "a, b. c [;]; d"),
         ("東京（）は、日本（ 、；）の首都（、英語）である（注）。", "東京は、日本の首都（英語）である（注）。"),
         ("History.", ""),
         ("History is long.", "History is long."),
@@ -393,6 +453,8 @@ def test_headings_are_recognised_by_their_visible_text(heading: str, line: str) 
         ("placeholders", "at codice_3.", "at."),
         ("empty_brackets", "It (, born) fell ().", "It (born) fell."),
         ("empty_brackets", "It (Ἀχιλλεύς, Akhilleus,) fell (1776,, ,) ;)", "It (Ἀχιλλεύς, Akhilleus) fell (1776) ;)"),
+        ("empty_brackets", "القاهرة (،) مدينة (؛ نص) (نص؛ ) (نص، ).", "القاهرة مدينة (نص) (نص) (نص)."),
+        ("empty_brackets", "Oh no ;) and (so ;)", "Oh no ;) and (so ;)"),
         ("empty_brackets", "富士山（ふじさん、）は山、（a ，b；）", "富士山（ふじさん）は山、（a ，b）"),
     ],
 )
@@ -414,6 +476,10 @@ PIECES = [
     "[",
     "[ ",
     "(,",
+    "()",
+    " ()",
+    " ()  ",
+    " formula_1  ",
     "formula_",
     "{{",
     "{{a",

@@ -105,3 +105,21 @@ def test_documents_that_are_close_in_the_order_are_distinguished() -> None:
     orders, amounts = np.arange(10, dtype=np.uint64) + np.uint64(7 << 48), np.full(10, 5)
     halves = [(orders[::2], amounts[::2]), (orders[1::2], amounts[1::2])]
     assert last_of_sample(lambda: halves, 24) == orders[3]
+    assert last_of_sample(lambda: halves, 25) == orders[4]  # exactly
+
+
+@pytest.mark.parametrize("amount", [100, 599, 600, 1299, 1300, 1301, 2000, 5999])
+@pytest.mark.parametrize("close", [True, False])
+def test_documents_with_one_id_are_in_a_sample_together_whatever_their_order(amount: int, close: bool) -> None:
+    """An id is in the sample if all of its documents fit, or if it is the first."""
+    sizes = {0: [500, 100], 1: [1, 699], 2: [900, 100, 1, 99], 3: [3600]}
+    sums = np.cumsum([sum(of_id) for of_id in sizes.values()])
+    ids = np.repeat(np.arange(len(sizes)), [len(of_id) for of_id in sizes.values()])
+    amounts = np.concatenate(list(sizes.values()))
+    for seed in range(20):
+        order = np.random.default_rng(seed).permutation(len(ids))
+        places = ids[order].astype(np.uint64) << np.uint64(9 if close else 60)
+        halves = [(places[at], amounts[order][at]) for at in (slice(3), slice(3, None))]
+        last = last_of_sample(lambda halves=halves: halves, amount)
+        assert last is not None
+        assert set(ids[order][places <= last]) == {0, *np.flatnonzero(sums <= amount)}

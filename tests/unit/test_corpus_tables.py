@@ -307,3 +307,14 @@ def test_the_sizes_of_arrow_s_messages_are_those_that_they_have_when_unpacked(
         assert size == 0
     else:
         assert 0.9 < size / (sum(map(len, texts)) * 2) < 1.3
+
+
+def test_a_parquet_file_with_fewer_rows_than_it_states_is_reported(tmp_path: Path) -> None:
+    path = write_table(tmp_path, "parquet", [{"text": str(number)} for number in range(50)])
+    content = path.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    # The number of rows of the whole file: a field of 64 bits, twice the number, before those of the groups.
+    at = content.index(b"\x16\x64", footer)
+    path.write_bytes(content[:at] + b"\x16\x66" + content[at + 2 :])
+    with pytest.raises(BertlineError, match=r"parquet is damaged or truncated \(50 rows instead of 51\); replace it"):
+        read(tmp_path, path)

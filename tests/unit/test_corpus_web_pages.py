@@ -43,6 +43,7 @@ def test_a_page_is_a_document_of_its_main_text_with_its_title(tmp_path: Path) ->
     assert documents[0]["title"] == "The mill"
     assert documents[0]["text"].split("\n") == ["Mills", *PARAGRAPHS]
     assert "Menu" not in documents[1]["text"]
+    assert (documents[2]["title"], documents[2]["text"].split("\n")) == ("The mill", ["Mills", *PARAGRAPHS[:2]])
     assert counts["dropped"] == {"empty": 1}
     assert counts["members_skipped"] == {"not a text": 1}
 

@@ -55,7 +55,9 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         ("<nowiki>''[[a]]''</nowiki> {{b}}", "''[[a]]''"),
         ("<nowiki>\n* a\n</nowiki>", "* a"),
         ("<nowiki />* a <pre>b</pre>", "* a codice_1"),
-        ("1&nbsp;km &amp; &lt;b&gt; &#8211; &eacute;", "1 km & <b> – é"),
+        ("1&nbsp;km &amp; &lt;b&gt; &#8211; &#xE9; &eacute;", "1 km & <b> – é é"),
+        # References end with a semicolon, and their names are those of HTML 5 (Sanitizer.php).
+        ("http://x.org/?a=1&copy=2 &lt b &notit; &NotEqualTilde;", "http://x.org/?a=1&copy=2 &lt b &notit; ≂̸"),
         ("&#91;[a] &#" + "9" * 5000 + ";", "[[a]"),
         # Help:Links
         ("[[hill]] and [[hill|the hills]], [[hill]]s", "hill and the hills, hills"),
@@ -69,6 +71,10 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         ("[https://example.org a site], [//example.org/ b], [mailto:a@b.c c], [https://example.org]", "a site, b, c,"),
         ("[[https://example.org a site]] [not a link]", "[a site] [not a link]"),
         ("https://example.org/a", "https://example.org/a"),
+        # A label ends at the first bracket that closes; links within the site come first (Parser.php).
+        ("See [http://x.org/a [[Foo]] bar] now.", "See Foo bar now."),
+        ("Download [http://x.org/a.pdf [PDF] Report] here.", "Download [PDF Report] here."),
+        ("[http://x.org/a [[File:a.png]] ] [[File:a.png|thumb|by [http://a.org [b] c]]b [[c|d", "b c|d"),
         ("[[open and [[closed]]", "open and closed"),
         ("closed]] and [[", "closed and"),
         # Help:Images
@@ -100,9 +106,16 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         # Help:Magic words
         ("__NOTOC__a __目次__ __init__ __EXPECTED_UNCONNECTED_PAGE____TOC__b", "a __init__ b"),
         ("<code>__FILE__</code> and __LINE__ expand", "__FILE__ and __LINE__ expand"),
+        # MessagesDe.php: notoc, forcetoc, noeditsection
+        ("__KEIN_INHALTSVERZEICHNIS__\n__INHALTSVERZEICHNIS_ERZWINGEN__ __ABSCHNITTE_NICHT_BEARBEITEN__\na", "a"),
+        ("a __INIT_ONCE__ __SIN_ÍNDICE__ b\n__A__B__\n__Init_Once__", "a __INIT_ONCE__ b __A__B__ __Init_Once__"),
         ("a\n__SINTDC__ __NOTOC__ __ÍNDICE__\nb\n__FILE__ c\n__AUCUNSOMMAIRE__", "a\nb __FILE__ c"),
         # Writing systems/Syntax
         ("-{zh-hans:计算机; zh-hant:電腦}- -{raw}- -{H|zh:x}-", "计算机 raw"),
+        # Before a bar are flags, also the names of variants (ConverterRule.php).
+        ("-{zh-hans;zh-hant|计算机}- -{zh|a}- -{A|zh-hans:b;zh-hant:c}- -{A; H|zh:d}--{-|zh:e}-", "计算机 a b"),
+        # {{!}} is a bar, as in the link [[Foo|bar]]; but within a call no bar of the call (Help:Magic words).
+        ("[[Foo{{!}}bar]] {{nowrap|a{{!}}b}}", "bar a|b"),
     ],
 )
 def test_markup_by_example(wikitext: str, text: str) -> None:
@@ -135,6 +148,10 @@ def test_markup_by_example(wikitext: str, text: str) -> None:
         ("as of|2010|3}} {{as of|2010|lc=y}} {{as of|2010|alt=since 2010", "As of 2010-3 as of 2010 since 2010"),
         ("circa|300}} {{r.|1|2}} {{bc|3", "c. 300 r. 1–2 3 BC"),
         ("circa|1500|1600}} {{c.|1500|", "c. 1500 – c. 1600 c. 1500"),
+        ("circa}} 1500, {{c.|", "c. 1500, c."),  # en.wikipedia.org/wiki/Template:Circa
+        # MediaWiki takes whatever precedes an equal sign for a name, but not in what templates show, or in links.
+        ("lang|de|Wort|größe=3}} {{lang|ja|日本|Italic=no|サイズ=1", "Wort 日本"),
+        ("nowrap|{{math|1=n=5}} and E{{=}}mc}} {{nowrap|[[E=m|E = m]]}} {{nowrap|[[E=1]]", "n=5 and E=mc E = m E=1"),
         ("val|6.02|e=23|u=mol", "6.02 × 10^23 mol"),
         ("HMS|Victory|1765}} {{ship|HMS|Victory", "HMS Victory HMS Victory"),
         ("nihongo|Aikido|合気道|aikidō|lead=yes}} {{nihongo||合", "Aikido (合気道, aikidō) 合"),
@@ -280,6 +297,8 @@ def test_long_list_items_are_sentences_in_scripts_without_marks() -> None:
         ("<table><tr><th>a</th><td>[[File:x.jpg]]b</td></tr>\n<TR><TD class=x>c</table>", ["a | b", "c"]),
         ("{|\n| a\n{|\n| b || c\n|}\n| d\n|}", ["a b | c | d"]),
         ("{|\n| {{x|a}} <ref>b</ref>\n|}", []),
+        # What precedes a cell's first bar are attributes, whatever it is; but no link that is not closed (Parser.php).
+        ("{|\n| nowrap | five || [[six | seven\n! scope=row| a | b\n|}", ["five | six seven | a | b"]),
     ],
 )
 def test_tables_are_text_on_request(table: str, rows: list[str]) -> None:
@@ -348,7 +367,7 @@ class Counting:
     [
         *("{{", "[[", "[[a|", "[[a:", "{{nowrap|", "{{nowrap|[[a|", "[[File:a|[", "}}", "]]", "]", "{{{", "-{", "="),
         *("<ref>", "<ref", "<!--", "<poem>", "<math>a", "<table>", "\n{|", "\n*", "\n=", "\n:;", "[http://a "),
-        *("'''a''", "__A", "&#1"),
+        *("'''a''", "__A", "__A_", "&#1", "[http://a [", "{{!}}", "{{nowrap|a{{!}}"),
     ],
 )
 @pytest.mark.parametrize("tables", ["none", "text"])

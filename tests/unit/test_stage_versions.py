@@ -41,12 +41,14 @@ DIGESTS = {
     ("extraction", 2): "0f66a12f3b20d6d3",
     ("extraction", 3): "797a5e96ccdfcfd1",
     ("extraction", 4): "797a5e96ccdfcfd1",  # other for some templates, words between underscores, links to Wikivoyage
+    ("extraction", 5): "797a5e96ccdfcfd1",  # other for aliases of categories, brackets in labels, words of switches
     ("documents", 1): "b32cef5cb7c4791e",
     ("documents", 2): "b32cef5cb7c4791e",
     ("documents", 3): "b32cef5cb7c4791e",
     ("documents", 4): "b32cef5cb7c4791e",  # other for scripts without spaces, and for a paragraph a line
     ("documents", 5): "b32cef5cb7c4791e",  # other for stop words with capitals
     ("documents", 6): "b32cef5cb7c4791e",  # corpora of more than 250 files in other parts
+    ("documents", 7): "b32cef5cb7c4791e",  # other for brackets and formulas before marks, and samples of repeated ids
     ("plain_text", 1): "d519d7053c963b7b",
     (
         "plain_text",

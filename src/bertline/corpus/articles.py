@@ -23,6 +23,14 @@ _BASE = re.compile(rb"<base>([^<]*)/[^/<]*</base>")
 _HIDING_NAMESPACE = re.compile(rb'<namespace key="(?:6|14)"[^<>]*>([^<]+)<')  # files, categories
 _TITLE = re.compile(rb"<title>([^<]*)</title>")
 _REVISION = re.compile(rb"<revision>\s*<id>(\d+)</id>")
+# A namespace may have aliases, which a dump does not list: pages in Chinese write [[分类:日本]] and [[分類:日本]].
+# These are the aliases of the category namespace in MediaWiki's languages (languages/messages/Messages*.php) but those
+# that are other words elsewhere, as Class, Rang, Sanat, Тоба and 类.
+_NAMES_OF_CATEGORIES = (
+    "Categoria Categorie Categoría Categuria Catégorie Kadegorie Kategori Kategoria Kategorie Kategorija Kategoriya "
+    "Kategoriye Kategoría Katejori Kattegerie Kattejori Katēggoría Kaurian Saachjrop Saachjropp Sachjrop Törkem "
+    "Ébéonọr Кадегар Категория Категорија Төркөм קאטעגאריע رده श्रेणी ବିଭାଗ വിഭാഗം ចំណាត់ក្រុម ចំនាត់ថ្នាក់ក្រុម 分类 分類"
+)
 _QUOTES = {"&quot;": '"', "&apos;": "'", "&#039;": "'"}
 
 
@@ -74,7 +82,7 @@ def write_articles(part: Path, folder: Path, number: int, of: int, settings: Jso
 
 def _site(header: bytes) -> _Site:
     base = _BASE.search(header)
-    names = {"file", "image", "category"}  # valid on every wiki
+    names = {"file", "image", "category", *_NAMES_OF_CATEGORIES.lower().split()}  # valid on every wiki
     names.update(_unescaped(name).lower() for name in _HIDING_NAMESPACE.findall(header))
     return _Site(_unescaped(base[1]) if base else "", frozenset(names))
 

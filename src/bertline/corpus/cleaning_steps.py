@@ -20,18 +20,19 @@ Step = Callable[[str, Headings], str]
 # step -> lines dropped, characters removed, documents changed
 Counts = dict[str, dict[str, int]]
 
+# What is removed closes the gap before a mark that follows it. French has a space of its own before some marks.
+_GAP = r"(\s*(?=[,.)](?:\s|$))|(?=[;:!?](?:\s|$)))?"
 # wikiextractor replaces formulas and code with these.
-_PLACEHOLDER = re.compile(r"(?:formula|codice)_\d+")
+_PLACEHOLDERS = re.compile(rf"(?<!\s)(?:\s*(?:formula|codice)_\d+)+{_GAP}")
 # The remains of "(from {{lang|el|...}}; born 384 BC)" without its templates.
-_EMPTY_BRACKETS = re.compile(r"\(\s*(?:[,;:]\s*)*\)|\[\s*\]")
-_AFTER_BRACKET = re.compile(r"\(\s*(?:[,;]\s*)+")
+_EMPTY_BRACKET = re.compile(r"\(\s*(?:[,;:،؛]\s*)*\)|\[\s*\]")
+_EMPTY_BRACKETS = re.compile(rf"(?<!\s)(?:\s*(?:{_EMPTY_BRACKET.pattern}))+{_GAP}")
+_AFTER_BRACKET = re.compile(r"\(\s*(?:[,;،؛]\s*)+")
 # The same in Chinese and Japanese, where no spaces are left.
 _EMPTY_WIDE_BRACKETS = re.compile(r"（\s*(?:[,;:，、；：]\s*)*）")
 _AFTER_WIDE_BRACKET = re.compile(r"（\s*(?:[,;，、；]\s*)+")
 # And where the template was the last: "(ふじさん、{{Audio|x}})". A semicolon after a space is an emoticon's.
-_BEFORE_BRACKET = re.compile(r"(?<![,;、；，\s])(?:\s*[,、，]|[;；])[,;、；，\s]*(?=[)）])")
-_SPACE_BEFORE_MARK = re.compile(r"(?<!\s)\s+([,.;:!?)](?:\s|$))")
-_SPACED_MARKS = tuple(f" {mark}" for mark in ",.;:!?)")
+_BEFORE_BRACKET = re.compile(r"(?<![,;、；，،؛\s])(?:\s*[,、，،]|[;；؛])[,;、；，،؛\s]*(?=[)）])")
 _LIST_ITEM = re.compile(r"\s*[*#:;•·]+\s*\S")
 _TABLE_ROW = re.compile(
     r"\s*(?:\{\||\|[-+}|]|[|!]\s)|.*\|\||.*\b(?:style|class|colspan|rowspan|align|bgcolor)\s?=\s?[\"'\d]"
@@ -52,11 +53,7 @@ def _without_heading(line: str, headings: Headings) -> str:
 
 
 def _without_placeholders(line: str, headings: Headings) -> str:
-    if "formula_" not in line and "codice_" not in line:
-        return line
-    line, found = _PLACEHOLDER.subn(" ", line)
-    # In a line with brackets `empty_brackets` closes the gaps, after removing the empty ones.
-    return line if not found or _has_brackets(line) else _without_space_before_marks(line)
+    return _PLACEHOLDERS.sub(_closed_gap, line) if "formula_" in line or "codice_" in line else line
 
 
 def _without_empty_brackets(line: str, headings: Headings) -> str:
@@ -64,20 +61,13 @@ def _without_empty_brackets(line: str, headings: Headings) -> str:
         line = _BEFORE_BRACKET.sub("", line)
     if "（" in line:
         line = _AFTER_WIDE_BRACKET.sub("（", _EMPTY_WIDE_BRACKETS.sub("", line))
-    if not _has_brackets(line):
-        return line
-    return _without_space_before_marks(_AFTER_BRACKET.sub("(", _EMPTY_BRACKETS.sub(" ", line)))
+    if _EMPTY_BRACKET.search(line):
+        line = _EMPTY_BRACKETS.sub(_closed_gap, line)
+    return _AFTER_BRACKET.sub("(", line) if "(" in line else line
 
 
-def _without_space_before_marks(line: str) -> str:
-    # The only white space that is printable is a space. Looking for it first is several times faster.
-    if line.isprintable() and not any(mark in line for mark in _SPACED_MARKS):
-        return line
-    return _SPACE_BEFORE_MARK.sub(r"\1", line)
-
-
-def _has_brackets(line: str) -> bool:
-    return "(" in line or "[" in line
+def _closed_gap(match: re.Match[str]) -> str:
+    return " " if match[1] is None else ""
 
 
 def _unless(matches: Callable[[str], object]) -> Step:

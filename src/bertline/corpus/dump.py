@@ -35,6 +35,7 @@ STREAM_START_BYTES = 10
 _BOUNDARY = re.compile(rb"<(?:(/page|/siteinfo)>\n?|page>|/mediawiki>)")
 _MAX_BOUNDARY_BYTES = 13
 _PAGE_ID = re.compile(rb"<id>(\d+)</id>")
+_MODEL = re.compile(rb"<model>([^<]*)</model>")  # of the page's content
 _NAMESPACE = re.compile(rb"<ns>(-?\d+)</ns>")
 _HEADING = re.compile(rb"(?:^|<text\b[^<>]*>)(==[^\n]*)", re.MULTILINE)
 
@@ -86,28 +87,31 @@ def scan_pages(
 ) -> Iterator[tuple[bytes, str | None]]:
     """Yield the content of a dump from its chunks: the header, each page, and the rest after the last page.
 
-    With each comes its id if it is an article, a page in namespace 0 that is not a redirect, or None. A page of more
-    than MAX_PAGE_BYTES is yielded as empty.
+    With each comes its id if it is an article, a page of wikitext in namespace 0 that is not a redirect, or None. A
+    page of more than MAX_PAGE_BYTES or of another content, as Wikidata's JSON, is yielded as empty.
 
     `counts` is updated meanwhile: `pages` is the sum of `redirects` (in the main namespace), `other_namespaces` (with
-    their redirects) and `articles`; `oversized` are the empty ones. In the `not_utf_8` pages U+FFFD replaces the bytes
-    that are not UTF-8: wikiextractor hangs at one of them.
+    their redirects, and with pages that are not wikitext) and `articles`; `oversized` are the long ones. In the
+    `not_utf_8` pages U+FFFD replaces the bytes that are not UTF-8: wikiextractor hangs at one of them.
 
-    Raises BertlineError, which names the `part`, for an incomplete page.
+    Raises BertlineError, which names the `part`, for an incomplete page, an article with several revisions, and pages
+    without <ns>.
     """
     counts.update(pages=0, redirects=0, other_namespaces=0, articles=0, oversized=0, not_utf_8=0)
     for content, is_whole, is_page in _divided(chunks, counts, part):
-        page = content
+        page, article = content, _article(content, counts, part) if is_page else None
         if not is_whole:
             page = b""
             counts["oversized"] += 1
             logger.info("a page of more than %d bytes is left out", MAX_PAGE_BYTES)
+        elif is_page and not _is_wikitext(content):
+            page = b""
         try:
             page.decode()
         except UnicodeDecodeError:
             page = page.decode(errors="replace").encode()
             counts["not_utf_8"] += 1
-        yield page, _article(content, counts) if is_page else None
+        yield page, article
 
 
 def headings_of(page: bytes) -> list[str]:
@@ -116,19 +120,35 @@ def headings_of(page: bytes) -> list[str]:
     return [unescape(heading.decode("utf-8", "replace")).rstrip() for heading in _HEADING.findall(text)]
 
 
-def _article(page: bytes, counts: dict[str, int]) -> str | None:
+def _article(page: bytes, counts: dict[str, int], part: Path | str) -> str | None:
     """Count a page, and return its id if it is an article."""
     head = page.partition(b"<text")[0]
     namespace = _NAMESPACE.search(head)
     counts["pages"] += 1
-    if namespace is None or namespace[1] != b"0":
+    if namespace is None and counts["pages"] == 1:
+        raise BertlineError(
+            f"{part}: page {_id(head)} has no <ns>; export formats of MediaWiki before 0.6 are not supported; "
+            "name a newer dump"
+        )
+    if namespace is None or namespace[1] != b"0" or not _is_wikitext(head):
         counts["other_namespaces"] += 1
     elif b"<redirect" in head:
         counts["redirects"] += 1
     else:
+        if page.count(b"<revision>") > 1:
+            raise BertlineError(
+                f"{part} holds several revisions of page {_id(head)}, and a text of each; name a dump of the current "
+                "ones: pages-articles or pages-meta-current"
+            )
         counts["articles"] += 1
         return _id(head)
     return None
+
+
+def _is_wikitext(head: bytes) -> bool:
+    """Return whether a page, or what precedes its text, does not name another model of content."""
+    model = _MODEL.search(head)
+    return model is None or model[1] == b"wikitext"
 
 
 def _id(page: bytes) -> str:

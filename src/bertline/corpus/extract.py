@@ -71,7 +71,7 @@ def extract_part(
         if not counts["articles"] and of == 1:
             raise BertlineError(
                 f"{part} holds no articles ({counts['pages']} pages, including {counts['redirects']} redirects and "
-                f"{counts['other_namespaces']} outside the main namespace); name a dump of pages-articles"
+                f"{counts['other_namespaces']} in other namespaces or not wikitext); name a dump of pages-articles"
             )
         if counts["articles"] > counts["oversized"] and not (unfinished / "articles.jsonl").stat().st_size:
             raise BertlineError(

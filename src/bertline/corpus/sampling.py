@@ -50,9 +50,8 @@ def sampling_order(id_hash: Orders) -> Orders:
 def last_of_sample(documents: Callable[[], Iterable[tuple[Orders, Amounts]]], amount: float) -> np.uint64 | None:
     """Return the highest place in the sampling order that is in the sample, or None if the sample has all documents.
 
-    A sample consists of the first documents that together do not exceed `amount`, but of at least one; the other
-    documents with the last one's id have the same place and exceed it. Documents are read twice; the memory holds at
-    most a 65,536th of them.
+    A sample consists of the documents of the first ids that together do not exceed `amount`, but of at least one id's.
+    Documents are read twice; the memory holds at most a 65,536th of them.
 
     Args:
         documents: each call yields the places and amounts of all documents again, part by part.
@@ -69,8 +68,9 @@ def last_of_sample(documents: Callable[[], Iterable[tuple[Orders, Amounts]]], am
     there = ((order, amounts, (order >> SHIFT) == np.uint64(border)) for order, amounts in documents())
     of_border = [(order[chosen], amounts[chosen]) for order, amounts, chosen in there]
     places, sizes = (np.concatenate(column) for column in zip(*of_border, strict=True))
-    sorting = np.argsort(places)
-    taken = int(np.searchsorted(np.cumsum(sizes[sorting]) + before, amount, side="right"))
+    places, id_of = np.unique(places, return_inverse=True)  # documents with one id have one place
+    sizes_of_ids = np.bincount(id_of, sizes).astype(np.int64)
+    taken = int(np.searchsorted(np.cumsum(sizes_of_ids) + before, amount, side="right"))
     if taken == 0 and before > 0:
         return (np.uint64(border) << SHIFT) - np.uint64(1)
-    return np.uint64(places[sorting[max(taken - 1, 0)]])
+    return np.uint64(places[max(taken - 1, 0)])

@@ -46,6 +46,8 @@ _EXTERNAL_LINK = re.compile(
     r"\[(?:(?:https?|ftps?|sftp|ircs?|git|svn|gopher|nntp|telnet|mms)://|//|(?:mailto|news|tel|urn|geo):)"
     r"[^\s\[\]<>\"]++[ \t]*+([^\[\]\n]*+)\]"
 )
+# Once links within the site are replaced: the label ends at the first bracket that closes, whatever it contains.
+_REST_OF_EXTERNAL_LINKS = re.compile(_EXTERNAL_LINK.pattern.replace(r"[^\[\]\n]*+", r"[^\]\n]{0,500}+"))
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]*+)|([^\[\]|:\n]*+))\]\]")
 # A link may have namespaces, several parts, or single brackets inside; the last two of "]]]" end it.
 _ANY_LINK = re.compile(r"\[\[([^\[\]]*+(?:(?:\[(?!\[)|\](?!\](?!\])))[^\[\]]*+)*)\]\]")
@@ -63,18 +65,18 @@ _INLINE = re.compile(
     re.I,
 )
 # Variants of text in languages with several scripts: https://www.mediawiki.org/wiki/Writing_systems/Syntax
-_VARIANTS = re.compile(r"-\{(?:([A-Z; -]*+)\|)?([^{}]*+)\}-")
+_VARIANTS = re.compile(r"-\{(?:([A-Za-z; -]*+)\|)?([^{}]*+)\}-")
 # Help:Magic_words, "Behavior switches". Other languages have names of their own, which a dump does not list: words in
-# capitals are taken for one if they have letters beyond ASCII, or are alone on a line.
+# capitals, with underscores between them, are taken for one if they have letters beyond ASCII, or are alone on a line.
 _SWITCH = re.compile(
     r"__(?:(?:NO|FORCE)?TOC|NOEDITSECTION|(?:NO)?NEWSECTIONLINK|NOGALLERY|HIDDENCAT|EXPECTUNUSED(?:CATEGORY|TEMPLATE)"
     r"|NOC(?:ONTENTCONVERT|C)|NOT(?:ITLECONVERT|C)|START|END|(?:NO)?INDEX|STATICREDIRECT|DISAMBIG|NOGLOBAL"
     r"|EXPECTED_UNCONNECTED_PAGE|EXPECTWITHOUTSCANS|ARCHIVEDTALK|NOTALK)__"
 )
-_LIKELY_SWITCH = re.compile(
-    r"(?<=\n)(?:[ \t]*+__[^\W\d_]{2,30}+__)+[ \t]*+(?=\n|\Z)|__(?=[A-Z]*+[^\W\d_A-Za-z])[^\W\d_]{2,30}+__"
-)
+_WORDS = r"__[^\W\d_]{2,30}+(?:_[^\W\d_]{1,30}+){0,5}__"
+_LIKELY_SWITCH = re.compile(rf"(?<=\n)((?:[ \t]*+{_WORDS})+)[ \t]*+(?=\n|\Z)|{_WORDS}")
 _NOTHING = "&#8203;"  # keeps marks apart, and is removed from documents
+_IN_CALL = str.maketrans({"=": "&#61;", "|": "&#124;"})  # what a template shows divides no call around it; nor do links
 _AS_TEXT = str.maketrans({mark: f"&#{ord(mark)};" for mark in "[]{}'<>*#:;=|_!-"} | {"\n": " "})
 
 
@@ -118,7 +120,7 @@ def text_of_page(
     if "-{" in text:
         text = _VARIANTS.sub(_of_first_variant, text)
     if "__" in text:
-        text = _LIKELY_SWITCH.sub(lambda match: "" if match[0] == match[0].upper() else match[0], _SWITCH.sub("", text))
+        text = _LIKELY_SWITCH.sub(_unless_switch, _SWITCH.sub("", text))
     text = _without_links(text, hidden, unread)
     if "<" in text:
         text = _INLINE.sub("", _BLOCK.sub("\n\n", _BREAK.sub(" ", text)))
@@ -189,7 +191,10 @@ def _without_templates(text: str, hidden: Collection[str], templates: Mapping[st
                 call = "".join(pieces[first:]) if shown else ""
                 del pieces[first:]
                 if shown:
-                    pieces.append(show_call(_without_links(call, hidden, unread), shown))
+                    if "[[" in call and "=" in call:
+                        call = _ANY_LINK.sub(lambda link: link[0].replace("=", "&#61;"), call)
+                    words = show_call(_without_links(call, hidden, unread), shown)
+                    pieces.append(words.translate(_IN_CALL) if opened else words)
                 else:
                     dropped += not opened
                     if pieces and pieces[-1].endswith("''") and rest.startswith("''"):
@@ -207,9 +212,14 @@ def _end_of_comment(text: str, start: int) -> int:
     return end + 1 if text[start - 1] == "\n" and text[end : end + 1] == "\n" else end
 
 
+def _unless_switch(match: re.Match[str]) -> str:
+    is_switch = match[0] == match[0].upper() and (match[1] is not None or not match[0].isascii())
+    return "" if is_switch else match[0]
+
+
 def _of_first_variant(match: re.Match[str]) -> str:
     flags, text = match.groups()
-    if flags and not {"H", "T", "-"}.isdisjoint(flags):  # a rule for the rest of the page, or its title
+    if flags and not {"H", "T", "-"}.isdisjoint(map(str.strip, flags.split(";"))):  # a rule for the page, or its title
         return ""
     variant, colon, shown = text.partition(";")[0].partition(":")
     return shown.strip() if colon and _LANGUAGE.fullmatch(variant.strip()) else text
@@ -240,4 +250,4 @@ def _without_links(text: str, hidden: Collection[str], unread: Counter[str]) -> 
         # Alternates text between links and the links' text: many times faster than `sub`.
         text = "".join(filter(None, _PLAIN_LINK.split(text)))
         text = _ANY_LINK.sub(shown, text)
-    return text
+    return _REST_OF_EXTERNAL_LINKS.sub(rf"{OTHER_SITE}\1", text)

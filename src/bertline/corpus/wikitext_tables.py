@@ -101,4 +101,4 @@ def _rows(table: str) -> str:
 def _content(cell: str) -> str:
     """Return a cell without its attributes."""
     attributes, bar, content = cell.partition("|")
-    return (content if bar and "=" in attributes else cell.replace("|", " ")).strip()
+    return (content if bar and "[[" not in attributes else cell.replace("|", " ")).strip()

@@ -18,7 +18,7 @@ Shown = Callable[[Sequence[str], dict[str, str]], str]
 Arguments = int | str | list[int | str]
 
 _NUMBERED = re.compile(r"\s*([1-9]\d?)\s*=\s*")
-_NAMED = re.compile(r"\s*(0\d?|[a-z][a-z _-]{0,30}?)\s*=\s*")
+_NAMED = re.compile(r"\s*(0\d?|[^\W\d_][\w -]{0,30}?)\s*=\s*")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z\d]+)*")
 
 _NUMBER = re.compile(r"[+\-−]?[\d.,]++(?:[+-]?\d++[/⁄]\d++|[/⁄]\d++|e[+-]?\d++)?")
@@ -74,8 +74,8 @@ def _pronunciation(positional: Sequence[str], named: dict[str, str]) -> str:
 
 
 def _about(positional: Sequence[str], named: dict[str, str]) -> str:
-    """Show {{circa|1500|1600}}."""
-    return " – ".join(f"c. {date}" for date in positional[:2] if date)
+    """Show {{circa|1500|1600}}, and {{circa}} alone."""
+    return " – ".join(f"c. {date}" for date in positional[:2] if date) or "c."
 
 
 def _fraction(positional: Sequence[str], named: dict[str, str]) -> str:
@@ -166,6 +166,7 @@ _TABLE: dict[str, Shown] = {
     "'|apostrophe": _always("&#39;"),
     "'s": _always("&#39;s"),
     "=": _always("="),
+    "!": _always("|"),
     "dot|middot|·|•": _always(" · "),
     "okina|ʻ|hamza": _always("ʻ"),
     "co2": _always("CO2"),
