@@ -11,6 +11,7 @@ import pytest
 from plan_helpers import CONFIG, PHASE, ROOT, changed, finished_dataset, inputs, plan_of
 
 from bertline.console import BertlineError
+from bertline.corpus.language import language_filter
 from bertline.fingerprint import STAGE_VERSIONS
 from bertline.settings.configuration import load_schema
 
@@ -343,3 +344,14 @@ def test_too_many_shards_are_one_line() -> None:
         plan_of(
             changed(corpora=corpora, datasets__both__corpora=["books"], datasets__both__shards={"megabytes": 1e-11})
         )
+
+
+def test_a_language_that_is_not_identified_is_refused_before_anything_is_downloaded() -> None:
+    for keep, key in (("xyz", "keep"), (["de", "xyz"], r"keep\.1")):
+        with pytest.raises(
+            BertlineError, match=rf"language_identification\.{key}: given 'xyz', allowed is one of ace, af"
+        ):
+            plan_of(changed(corpora__wikipedia__language_identification={"keep": keep}))
+    allowed = load_schema(ROOT / "config/config.schema.yaml")["$defs"]["identified_language"]["enum"]
+    with pytest.raises(BertlineError, match=f"known are {', '.join(allowed)}$"):
+        language_filter({"xyz"}, 0.5)
