@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from snakemake_runs import PHASE, ROOT, SMALL_CONFIG, copy_workflow, jobs_of, run_snakemake
+from snakemake_runs import PHASE, ROOT, SMALL_CONFIG, book_config, copy_workflow, jobs_of, run_snakemake
 
 from bertline.results import paths
 
@@ -109,6 +109,20 @@ def test_samples_are_exported_in_the_layouts_of_other_programs(demo_jobs: dict[s
     [shards], lengths = [dataset["shards"] for dataset in config["datasets"].values()], config["sequence_lengths"]
     assert demo_jobs["export_nvidia"] == len(lengths) * (shards + 1)
     assert demo_jobs["export_gpauloski"] == len(lengths) * shards
+
+
+def test_samples_of_sentence_order_are_not_exported(workflow_folder: Path) -> None:
+    config = book_config()
+    config["datasets"]["small"]["pair_objective"] = "sentence_order"
+    (workflow_folder / "small.yaml").write_text(yaml.safe_dump(config))
+    (workflow_folder / "text.txt").write_text("A short book.")
+    options = ("--dry-run", "--profile", "profiles/local", "--configfile", "small.yaml")
+    for name in ("nvidia", "gpauloski", "results/runs/first/dataset/nvidia"):
+        finished = run_snakemake(workflow_folder, name, *options, check=False)
+        assert finished.returncode == 1
+        (line,) = [line for line in finished.stdout.splitlines() if "error" in line.lower()]
+        assert "datasets.small.pair_objective is sentence_order, which this layout does not have" in line
+    run_snakemake(workflow_folder, "encode", *options)
 
 
 def test_a_wrong_key_stops_the_graph_with_one_line(workflow_folder: Path) -> None:

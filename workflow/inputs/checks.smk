@@ -50,6 +50,24 @@ def check_inputs_left_out():
             )
 
 
+def check_exports():
+    """Stop if a layout is requested for samples of sentence order: its labels mean something else."""
+    ordered = {
+        key: entry["name"]
+        for key, entry in plan.built_datasets.items()
+        if entry["settings"]["pair_objective"] == "sentence_order"
+    }
+    for job in workflow.dag.needrun_jobs() if ordered else ():
+        if (
+            job.rule.name in ("export_nvidia", "export_gpauloski")
+            and job.wildcards.dataset in ordered
+        ):
+            sys.exit(
+                f"error: {job.output[0]}: datasets.{ordered[job.wildcards.dataset]}.pair_objective is sentence_order, which "
+                "this layout does not have; export a dataset with another one"
+            )
+
+
 def check_disk():
     """Stop a real run where Snakemake would end in a traceback, or delete what a job has just made."""
     jobs = list(workflow.dag.needrun_jobs())
