@@ -15,13 +15,17 @@ from typing import Any
 # contains digests of small outputs and fails if this is forgotten.
 STAGE_VERSIONS = {
     "extraction": 5,  # by bertline's own extractor
-    "documents": 7,
+    "documents": 6,
     "plain_text": 2,  # only of corpora that are not dumps of Wikimedia, in addition to "documents"
-    "gopher_repetition": 1,  # only of corpora with this filter, in addition to "documents"
+    # Steps of cleaning: each only of corpora with this step, in addition to "documents".
+    "gopher_repetition": 1,
+    "empty_brackets": 1,
+    "placeholders": 1,
     "signatures": 3,
     "overlap": 3,
     "sentences": 5,
     "shards": 3,
+    "sample": 1,  # only of datasets with samples of corpora, in addition to "shards"
     "tokenizer": 5,
     "samples": 2,
     "sentence_order": 1,  # only of datasets with this objective, in addition to "samples"

@@ -17,9 +17,11 @@ from synthetic_dataset import MODEL as SMALL
 from synthetic_dataset import recipe, write_dataset
 from training_processes import Trainer
 
+from bertline.corpus.cleaning_steps import clean_text, no_counts
 from bertline.corpus.compressed import read_compressed
 from bertline.corpus.overlap import collect_ngrams, find_overlap
 from bertline.corpus.quality import gopher_repetition
+from bertline.corpus.sampling import last_of_sample
 from bertline.corpus.sentences import load_splitter, train_punkt
 from bertline.corpus.shards import split_part, write_shard
 from bertline.corpus.signatures import write_signatures
@@ -48,13 +50,14 @@ DIGESTS = {
     ("documents", 4): "b32cef5cb7c4791e",  # other for scripts without spaces, and for a paragraph a line
     ("documents", 5): "b32cef5cb7c4791e",  # other for stop words with capitals
     ("documents", 6): "b32cef5cb7c4791e",  # corpora of more than 250 files in other parts
-    ("documents", 7): "b32cef5cb7c4791e",  # other for brackets and formulas before marks, and samples of repeated ids
     ("plain_text", 1): "d519d7053c963b7b",
     (
         "plain_text",
         2,
     ): "f660924b4b49d319",  # also other for more labels of web pages, and for cut WET files
     ("gopher_repetition", 1): "6c2d181e8ecd6dd2",
+    ("empty_brackets", 1): "0656b0d70126d768",
+    ("placeholders", 1): "6a79bee9a3fff155",
     ("signatures", 1): "f57d50479d4f942f",
     ("signatures", 2): "f57d50479d4f942f",
     ("signatures", 3): "7f6752dd8b67a6d3",
@@ -69,6 +72,7 @@ DIGESTS = {
     ("shards", 1): "bf9fa8f1551e3df5",
     ("shards", 2): "f16ad969b0e5686d",
     ("shards", 3): "fcc06d78103c55b5",  # the same shards, and a plan with checksums
+    ("sample", 1): "b834cdfb7703d8c0",
     ("tokenizer", 2): "4481ebf372ba2639",
     ("tokenizer", 3): "dad5542981ecf366",
     ("tokenizer", 4): "dad5542981ecf366",  # other for text with zero-width joiners
@@ -114,6 +118,10 @@ REPETITIVE = [
     + "The old mill stood by the river, where 水車小屋 is a house. No one had lived there since: 水車."
     for times in range(9)
 ]
+WITH_REMAINS = """Il demanda (, ) : « Pourquoi ? » (; Paris, 1990) ; elle dit « formula_1 ! ».
+The mill formula_2 , old (from ; ) as it was [ ] . 水車（、）小屋（すいしゃ、）。"""
+# Two documents of each id.
+PLACES, AMOUNTS = np.repeat(np.arange(9, dtype=np.uint64) << np.uint64(57), 2), np.arange(1, 19)
 WIKITEXT = """{{Infobox|a=b}}[[File:A.jpg|thumb|A [[mill]].]]'''The mill''' is {{convert|9|m|ft}} tall.<ref>x</ref>
 It stands in [[Harrow (town)|Harrow]].{{cn}}
 == History &amp; name ==
@@ -131,6 +139,10 @@ The end, with a [https://example.org link] &ndash; and <small>more</small>.
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def cleaned(step: str) -> str:
+    return clean_text(WITH_REMAINS, [], [step], no_counts([step]))
 
 
 def uncompressed(path: Path) -> bytes:
@@ -194,10 +206,12 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "documents": digest(uncompressed(Path("part.jsonl.zst"))),
         "plain_text": digest(uncompressed(Path("wrapped.jsonl.zst"))),
         "gopher_repetition": digest(repr([gopher_repetition(text) for text in REPETITIVE]).encode()),
+        **{step: digest(cleaned(step).encode()) for step in ("empty_brackets", "placeholders")},
         "signatures": digest(Path("signatures.npy").read_bytes()),
         # Not the archive's own bytes, which Pythons write differently.
         "overlap": digest(digest_of_arrays(np.load("ngrams.npz").values()).encode() + overlap),
         "sentences": digest(uncompressed(Path("part.txt.zst"))),
+        "sample": digest(str(last_of_sample(lambda: [(PLACES, AMOUNTS)], 90)).encode()),
         "shards": digest(uncompressed(Path("00000.txt.zst")) + Path("plan.jsonl").read_bytes()),
         "tokenizer": digest(Path("tok.json").read_bytes()),
         "samples": digest_of_arrays(samples[:4]),
@@ -211,7 +225,15 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     "stage",
     [
         *("extraction", "documents", "signatures", "overlap", "sentences", "shards", "tokenizer", "samples", "import"),
-        *("sentence_order", "collection", "gopher_repetition", "plain_text"),
+        *(
+            "sentence_order",
+            "collection",
+            "gopher_repetition",
+            "empty_brackets",
+            "placeholders",
+            "plain_text",
+            "sample",
+        ),
     ],
 )
 def test_a_stage_that_changed_its_result_has_a_new_version(made: dict[str, str], stage: str) -> None:

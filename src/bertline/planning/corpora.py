@@ -16,7 +16,7 @@ from bertline.corpus.encodings import check_encoding
 from bertline.corpus.quality import comparable_stop_words
 from bertline.corpus.unpacking import check_is_text, without_lists
 from bertline.files import Json, check_is_utf8, digest_of_files
-from bertline.fingerprint import fingerprint, stage_versions
+from bertline.fingerprint import STAGE_VERSIONS, fingerprint, stage_versions
 from bertline.planning.entries import CorpusEntry, CorpusText
 from bertline.planning.patterns import find_files, fixed_part
 from bertline.results import paths
@@ -73,8 +73,7 @@ def resolve_corpus(
         stages.append("extraction")
     if kind != "wikimedia":
         stages.append("plain_text")
-    if "gopher_repetition" in corpus["cleaning"]:
-        stages.append("gopher_repetition")
+    stages += [step for step in corpus["cleaning"] if step in STAGE_VERSIONS]
     key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
     return {"name": name, "settings": corpus, **text, "key": f"{name}-{key[:8]}"}
 

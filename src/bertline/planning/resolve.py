@@ -176,6 +176,8 @@ def _versions(semantic: Json) -> dict[str, int]:
         stages.append("signatures")
     if semantic.get("pair_objective") == "sentence_order":
         stages.append("sentence_order")
+    if semantic.get("sample"):
+        stages.append("sample")
     return stage_versions(*stages)
 
 
