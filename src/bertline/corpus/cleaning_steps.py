@@ -61,7 +61,8 @@ def _without_empty_brackets(line: str, headings: Headings) -> str:
         line = _BEFORE_BRACKET.sub("", line)
     if "（" in line:
         line = _AFTER_WIDE_BRACKET.sub("（", _EMPTY_WIDE_BRACKETS.sub("", line))
-    if _EMPTY_BRACKET.search(line):
+    # Looking for the bracket first is several times faster than the expression.
+    if ("(" in line or "[" in line) and _EMPTY_BRACKET.search(line):
         line = _EMPTY_BRACKETS.sub(_closed_gap, line)
     return _AFTER_BRACKET.sub("(", line) if "(" in line else line
 
