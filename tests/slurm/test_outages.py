@@ -82,6 +82,17 @@ def test_a_submission_waits_for_the_controller_and_happens_once(
     assert messages.read_text().count("\n") == 1
 
 
+def test_accounting_that_is_away_is_not_taken_for_none(cluster: Cluster, tmp_path: Path) -> None:
+    write_site(tmp_path, ONE_NODE)
+    command = [sys.executable, ROOT / "workflow/scripts/check_site.py", tmp_path / "site.yaml"]
+    cluster.stop_daemon("slurmdbd")
+    away = subprocess.run(command, capture_output=True, text=True, check=False)
+    cluster.start_daemon("slurmdbd")
+    wait_until(lambda: succeeds("sacct"), "slurmdbd", cluster)
+    assert away.stderr == "error: Slurm's accounting does not answer (sacctmgr fails); try again when it does\n"
+    subprocess.run(command, capture_output=True, check=True)
+
+
 def test_a_request_that_slurm_refuses_fails_at_once_with_its_reason(cluster: Cluster, tmp_path: Path) -> None:
     command = [SBATCH, "--partition=no-such", "--wrap=true"]
     folders = (str(SBATCH.parent), str(Path(sys.executable).parent), os.environ["PATH"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -348,6 +350,71 @@ def test_a_new_job_that_cannot_be_cancelled_is_told(programs, tmp_path) -> None:
         BertlineError, match=r"new job 7\.head was not canceled \(qdel: Unauthorized .*\); cancel it by"
     ):
         scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
+
+
+def cancel_at_the_end(monkeypatch) -> None:
+    """As when snakemake ends with jobs 7.head and 8.head."""
+    monkeypatch.setattr(scheduler_jobs, "unfinished_at_the_end", lambda logs, ended: ["7.head", "8.head"])
+    scheduler_jobs.cancel_jobs_at_the_end()
+
+
+OVER = "qstat: Unknown Job Id 7.head"
+
+
+@pytest.mark.parametrize(
+    ("program", "cancel", "query", "said"),
+    [
+        # Of a server that is away, nothing is asked.
+        ("qstat", NO_SERVER[PBS], f"echo '{OVER}'", r"pbs \(errno.*until `qdel 7\.head 8\.head`$"),
+        ("qstat", "exit 3", "true", r"^qdel ended with status 3; unfinished jobs run on until `qdel 7\.head 8\.head`$"),
+        # One has ended, the other is not this user's.
+        ("qstat", f"echo '{OVER}\nqdel: Unauthorized' >&2; exit 1", f"echo '{OVER}'; exit 1", r"until `qdel 8\.head`$"),
+        ("qstat", f"echo '{OVER}' >&2; exit 153", "true", None),
+        ("bjobs", "echo 'Job <7>: No matching job found' >&2; exit 255", "echo 'Job <7> is not found'", None),
+        ("qstat", "true", "true", None),
+    ],
+)
+def test_jobs_that_are_not_cancelled_at_the_end_of_snakemake_are_named(
+    program, cancel, query, said, programs, monkeypatch
+) -> None:
+    # The first query is about job 7.
+    programs.write(program, query, query if said is None else "true")
+    programs.write("bkill" if program == "bjobs" else "qdel", cancel)
+    if said is None:
+        return cancel_at_the_end(monkeypatch)
+    with pytest.raises(BertlineError, match=said):
+        cancel_at_the_end(monkeypatch)
+
+
+WAITING = """
+import sys
+from pathlib import Path
+from bertline.cluster import scheduler_jobs
+scheduler_jobs.PARENT_CHECK_SECONDS = 0.05
+print(scheduler_jobs.unfinished_at_the_end(Path(), Path("ended")), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(("number", "cancelled"), [(signal.SIGKILL, "[]"), (signal.SIGTERM, "['7']")])
+def test_jobs_continue_after_a_snakemake_that_was_killed(number, cancelled, tmp_path) -> None:
+    """Snakemake ends this process by SIGTERM; if it was killed, nobody does."""
+    (tmp_path / "waiting.py").write_text(WAITING)
+    parent = "import subprocess, sys; subprocess.Popen([sys.executable, 'waiting.py']).wait()"
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", parent]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as snakemake:
+        submitted = Path(snakemake.stdout.readline().strip())
+        submitted.write_text("7\n")
+        if number == signal.SIGKILL:
+            snakemake.kill()
+        else:
+            os.kill(int(submitted.name.removeprefix("sent-")), signal.SIGTERM)
+        assert snakemake.stderr.read() == f"{cancelled}\n"
+
+
+def test_two_submissions_of_a_job_have_scripts_of_their_own() -> None:
+    """LSF and Cobalt read the script when the job starts."""
+    assert request_of(PHASE, LSF.logs).script.endswith(f"-{os.getpid()}.sh")
 
 
 def test_a_job_that_grid_engine_cannot_start_failed_and_is_deleted(programs, capsys) -> None:

@@ -14,24 +14,33 @@ from bertline.console import BertlineError
 from bertline.settings.site import read_site
 
 ROOT = Path(__file__).parents[2]
-# As `sinfo --noheader --format=%R|%D|%l|%G` prints them; `hidden` only with --all.
-LISTED = "cpu|10|1-00:00:00|(null)\na100|4|2-00:00:00|gpu:a100:4(S:0-1)\nmix|8|12:00:00|gpu:2\n"
-# Of a partition whose GPUs are shared.
-LISTED += "shared|1|infinite|gpu:a100:no_consume:8(S:0-1),mps:a100:800\n"
-HIDDEN = "hidden|2|infinite|gpu:h100:8\n"
+# As `sinfo --exact --noheader --format=%R|%D|%l|%G|%c|%m` prints them; `hidden` only with --all.
+LISTED = "cpu|10|1-00:00:00|(null)|64|256000\na100|4|2-00:00:00|gpu:a100:4(S:0-1)|48|512000\n"
+LISTED += "mix|8|12:00:00|gpu:2|64|128000\n"
+# Of a partition whose GPUs are shared, and whose memory slurm.conf does not say.
+LISTED += "shared|1|infinite|gpu:a100:no_consume:8(S:0-1),mps:a100:800|128|1\n"
+# Nodes of three kinds.
+LISTED += "unlike|2|infinite|gpu:1|16|900000\nunlike|3|infinite|gpu:4|96|64000\nunlike|1|infinite|gpu:2|8|64000\n"
+HIDDEN = "hidden|2|infinite|gpu:h100:8|64|1000000\n"
 
 
 @pytest.fixture(autouse=True)
-def slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    def output_of(command: str, *words: str) -> str:
-        return LISTED + HIDDEN * ("--all" in words) if command == "sinfo" else ""
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """What Slurm's commands print; None of one that fails."""
+    answers: dict[str, str | None] = {}
+
+    def output_of(command: str, *words: str) -> str | None:
+        return LISTED + HIDDEN * ("--all" in words) if command == "sinfo" else answers.get(command, "")
 
     monkeypatch.setattr(site_check, "output_of", output_of)
     monkeypatch.setattr(site_check.shutil, "which", lambda command: f"/usr/bin/{command}")
+    return answers
 
 
-def check(tmp_path: Path, gpu: str, *jobs: LongestJob, **size: int) -> None:
+def check(tmp_path: Path, gpu: str, *jobs: LongestJob, account: str | None = None, **size: int) -> None:
     site = {"partitions": {"cpu": "cpu", "gpu": gpu}, "phases": {"default": {"gpus_per_node": 1, **size}}}
+    if account:
+        site["account"] = account
     (tmp_path / "site.yaml").write_text(yaml.safe_dump(site))
     check_site(read_site(tmp_path / "site.yaml", ROOT / "config/site.schema.yaml"), status_command="squeue", jobs=jobs)
 
@@ -54,10 +63,50 @@ def test_several_partitions_offer_what_one_of_them_does(tmp_path: Path) -> None:
             check(tmp_path, "mix,a100", **size)
 
 
+def test_cpus_and_memory_fit_the_largest_node_of_a_partition(tmp_path: Path) -> None:
+    check(tmp_path, "unlike", gpus_per_node=4, cpus_per_gpu=24, memory_mb=900000)
+    check(tmp_path, "mix,a100", cpus_per_gpu=48, memory_mb=512000)
+    check(tmp_path, "shared", memory_mb=10**6)
+    for size, line in (
+        ({"gpus_per_node": 5}, r"gpus_per_node: given 5, partition 'unlike' has nodes with 4"),
+        ({"gpus_per_node": 4, "cpus_per_gpu": 25}, r"cpus_per_gpu: given 25, 100 on a node, .* has nodes with 96"),
+        ({"gpus_per_node": 0, "cpus_per_gpu": 97}, r"cpus_per_gpu: given 97, 97 on a node, .* has nodes with 96"),
+        ({"memory_mb": 900001}, r"phases\.default\.memory_mb: given 900001, .* has nodes with 900000"),
+    ):
+        with pytest.raises(BertlineError, match=line):
+            check(tmp_path, "unlike", **size)
+
+
+def test_an_account_is_found_in_any_case_and_an_unknown_one_is_one_line(
+    tmp_path: Path, answers: dict[str, str | None]
+) -> None:
+    answers["sacctmgr"] = "theirs\nours\n"
+    check(tmp_path, "a100", account="Ours")
+    with pytest.raises(BertlineError, match=r"account: given 'Mine', yours are ours, theirs"):
+        check(tmp_path, "a100", account="Mine")
+
+
+@pytest.mark.parametrize(
+    ("storage", "line"),
+    [
+        ("(null)", r"site\.yaml: account: this cluster keeps no accounts; leave it out"),
+        ("accounting_storage/none", r"site\.yaml: account: this cluster keeps no accounts; leave it out"),
+        ("accounting_storage/slurmdbd", r"^Slurm's accounting does not answer \(sacctmgr fails\); try again"),
+    ],
+)
+def test_accounting_that_is_away_is_not_taken_for_none(
+    tmp_path: Path, answers: dict[str, str | None], storage: str, line: str
+) -> None:
+    config = f"AccountingStorageTRES   = cpu,mem\nAccountingStorageType   = {storage}\nAccountingStorageUser   = N/A\n"
+    answers |= {"sacctmgr": None, "scontrol": config}
+    with pytest.raises(BertlineError, match=line):
+        check(tmp_path, "a100", account="ours")
+
+
 def test_a_hidden_partition_is_found_and_an_unknown_one_of_several_is_one_line(tmp_path: Path) -> None:
     check(tmp_path, "hidden")
     with pytest.raises(
-        BertlineError, match=r"partitions\.gpu: given 'big', this cluster has cpu, a100, mix, shared, hidden"
+        BertlineError, match=r"partitions\.gpu: given 'big', this cluster has cpu, a100, mix, shared, unlike, hidden"
     ):
         check(tmp_path, "a100,big")
 

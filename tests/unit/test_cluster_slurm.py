@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bertline.cluster import slurm
+from bertline.cluster.placement import slurm_resources
 from bertline.cluster.ranks import NodeKind, Program, srun_command
+from bertline.settings.site import Size
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -43,6 +49,47 @@ def test_a_job_in_a_folder_with_an_umlaut_is_found(
     monkeypatch.chdir(folder)
     write_squeue(programs, "4711", "RUNNING", "1:00:00", "0", str(folder), "rule_pretrain_phase_wildcards_0123")
     assert slurm.numbers_of_jobs("rule_pretrain_phase_wildcards_0123") == ["4711"]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "row"),
+    [
+        ("PENDING", "PartitionConfig", ["7", "PENDING", "PartitionConfig", "rule_a", "b", "0"]),
+        ("RUNNING", "None", ["7", "RUNNING", "rule_a", "b", "0"]),
+    ],
+)
+def test_the_status_says_why_a_job_waits(
+    programs: Path, tmp_path: Path, state: str, reason: str, row: list[str]
+) -> None:
+    write_squeue(programs, "7", state, "1:00:00", "0", str(tmp_path), "rule_a_wildcards_b", reason)
+    command = [sys.executable, ROOT / "workflow/scripts/status.py", "--configfile", ROOT / "config/demo.yaml"]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1].split() == row
+
+
+def test_jobs_that_squeue_does_not_tell_are_reported_once_and_not_taken_for_none(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_squeue(programs, fails=1000)
+    assert slurm.numbers_of_jobs("rule_a") == slurm.numbers_of_jobs("rule_b") == []
+    assert capsys.readouterr().err == "squeue does not answer; this folder's jobs in the queue are not known\n"
+    slurm.jobs_of_this_folder.cache_clear()
+    (programs / "squeue").unlink()
+    monkeypatch.setenv("PATH", str(programs))
+    assert slurm.jobs_of_this_folder() == []
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("duration", "minutes"), [("2-03:04:30", 2 * 1440 + 184.5), ("1:00:00", 60), ("5:30", 5.5), ("UNLIMITED", None)]
+)
+def test_durations_of_slurm_in_minutes(duration: str, minutes: float | None) -> None:
+    assert slurm.parse_minutes(duration) == minutes
+
+
+def test_a_job_waits_for_the_end_of_earlier_ones_however_they_end() -> None:
+    size = Size(1, 1, 1, "gpu", None, memory_mb=500, walltime=1, additional_nodes=())
+    assert slurm_resources(size, ["7", "8"])["slurm_extra"] == "--dependency=afterany:7:8"
 
 
 @pytest.mark.parametrize("fails", [0, 2])

@@ -290,3 +290,22 @@ def test_a_job_whose_submission_outlives_snakemake_is_cancelled(cluster: Cluster
         wait_until(lambda: cluster.jobs()[0]["state"] == "over", "end of the job")
     assert [job["status"] for job in cluster.jobs()] == [271]
     assert not list(cluster.folder.glob("logs/pbs/sent-*"))
+
+
+def test_jobs_that_cannot_be_cancelled_are_named(cluster: Cluster) -> None:
+    """Ctrl-C while the scheduler's server is away."""
+    cluster.write_config(texts("text.txt"))
+    (cluster.bin / "qdel").rename(cluster.bin / "real-qdel")
+    (cluster.bin / "qdel").write_text("#!/bin/sh\necho 'qdel: cannot connect to server' >&2\nexit 111\n")
+    (cluster.bin / "qdel").chmod(0o755)
+    with contextlib.ExitStack() as held:
+        # Jobs wait: no slot is free.
+        for slot in range(SLOTS):
+            assert is_free(cluster.bin / f"slot-{slot}", held)
+        process = cluster.start("corpus")
+        wait_until(lambda: any(path.read_text() for path in cluster.folder.glob("logs/pbs/sent-*")), "submission")
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=120)
+        assert "error: qdel: cannot connect to server; unfinished jobs run on until `qdel 1.fake`" in output
+        subprocess.run([cluster.bin / "real-qdel", "1.fake"], env=cluster.environment, cwd=cluster.folder, check=True)
+        wait_until(lambda: cluster.jobs()[0]["state"] == "over", "end of the job")

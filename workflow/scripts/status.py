@@ -14,6 +14,7 @@ from bertline.planning.progress import PhaseStatus, overview, phase_statuses
 from bertline.planning.resolve import plan_of_files
 
 HEADERS = ["run", "what", "state", "step", "steps/s", "time left", "last checkpoint", "where"]
+JOB_HEADERS = ["job", "state", "reason", "rule and wildcards", "restarts"]
 
 
 def print_status(configfile: Sequence[str], *, settings: Settings = ()) -> None:
@@ -33,8 +34,10 @@ def print_status(configfile: Sequence[str], *, settings: Settings = ()) -> None:
     jobs = slurm.jobs_of_this_folder()
     if jobs:
         print()
-        columns = [[job.number, job.state, job.comment.replace("_wildcards_", "  "), job.restarts] for job in jobs]
-        print(tabulate(columns, headers=["job", "state", "rule and wildcards", "restarts"], disable_numparse=True))
+        columns = [
+            [job.number, job.state, job.reason, job.comment.replace("_wildcards_", "  "), job.restarts] for job in jobs
+        ]
+        print(tabulate(columns, headers=JOB_HEADERS, disable_numparse=True))
 
 
 def phase_row(status: PhaseStatus, folder: str) -> list[str]:

@@ -109,10 +109,15 @@ def _find(scheduler: Scheduler, job: Request) -> str | None:
 
 
 def _cancel(scheduler: Scheduler, numbers: list[str]) -> None:
-    """Cancel jobs. Raises BertlineError with the scheduler's message if that fails."""
-    done = subprocess.run([scheduler.cancel, *numbers], capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        raise BertlineError(_message_of(done))
+    """Cancel jobs. Raises BertlineError with the scheduler's message if that fails for one that is not over.
+
+    NoAnswer, which is one, if the server did not answer.
+    """
+    done = _answer([scheduler.cancel, *numbers])
+    lines = (done.stderr or done.stdout).splitlines() or [f"{scheduler.cancel} ended with status {done.returncode}"]
+    # PBS's qdel fails as well if only one of the jobs has just ended.
+    if done.returncode and not all(scheduler.over.search(line) for line in lines):
+        raise BertlineError(" ".join(" ".join(lines).split()))
 
 
 def _answer(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -235,10 +240,20 @@ def cancel_jobs_at_the_end() -> None:
 
     The executor's own method (cluster-generic 1.0.9) omits the jobs whose status it is querying, and gives the
     scheduler two seconds. When snakemake is killed, this process ends as well and the jobs continue.
+
+    Raises BertlineError with the command for a person to repeat if that fails.
     """
     scheduler = scheduler_here()
-    if numbers := unfinished_at_the_end(scheduler.logs, scheduler.ended):
-        _output_of([scheduler.cancel, *numbers])
+    numbers = unfinished_at_the_end(scheduler.logs, scheduler.ended)
+    try:
+        if numbers:
+            _cancel(scheduler, numbers)
+    except BertlineError as error:
+        if not isinstance(error, cluster_generic.NoAnswer):
+            numbers = [one for one in numbers if not scheduler.over.search(_output_of([*scheduler.query, one]))]
+        if numbers:
+            again = f"{scheduler.cancel} {' '.join(numbers)}"
+            raise BertlineError(f"{error}; unfinished jobs run on until `{again}`") from None
 
 
 def unfinished_at_the_end(logs: Path, ended: Path) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bertline.cluster.slurm import output_of, parse_minutes
 from bertline.cluster.walltimes import LongestJob
 from bertline.console import BertlineError
-from bertline.settings.site import Nodes, Site
+from bertline.settings.site import Nodes, Site, Size
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,9 @@ class Partition:
 
     nodes: int
     minutes: float | None  # the longest walltime; None without a limit
-    gpus: int  # of the node with the most
+    gpus: int  # of the node with the most, as are CPUs and memory
+    cpus: int
+    memory_mb: int
 
 
 def check_site(site: Site, *, status_command: str | None, jobs: Sequence[LongestJob] = ()) -> None:
@@ -40,7 +42,7 @@ def check_site(site: Site, *, status_command: str | None, jobs: Sequence[Longest
     for name, size in (sizes | {f"finetunings.{name}": size for name, size in site.finetunings.items()}).items():
         for number, kind in enumerate(size.kinds):
             where = f"{site.path}: {name}" + f".additional_nodes.{number - 1}" * (number > 0)
-            _check_nodes(kind, where, partitions, walltime=size.walltime)
+            _check_nodes(kind, size, where, partitions)
         if size.additional_nodes and not uses_sacct:
             raise BertlineError(
                 f"{site.path}: {name}.additional_nodes: the executor does not find such jobs in the output "
@@ -51,27 +53,32 @@ def check_site(site: Site, *, status_command: str | None, jobs: Sequence[Longest
     _check_account(site)
     if uses_sacct and output_of("sacct", "--allocations", "--noheader") is None:
         raise BertlineError(
-            "sacct does not answer here, and Snakemake would wait for it without end; run with "
-            "--slurm-status-command squeue, or write it into the profile"
+            "sacct does not answer here, and Snakemake would wait for it without end; try again, or, if it never "
+            "answers, run with --slurm-status-command squeue, or write it into the profile"
         )
 
 
-def _check_nodes(kind: Nodes, where: str, partitions: dict[str, Partition], *, walltime: int) -> None:
+def _check_nodes(kind: Nodes, size: Size, where: str, partitions: dict[str, Partition]) -> None:
     found = _find(kind.partition, f"{where}.partition", partitions)
-    problems = [_problem_of(kind, name, partition, walltime) for name, partition in found.items()]
+    problems = [_problem_of(kind, size, name, partition) for name, partition in found.items()]
     if all(problems):
         raise BertlineError(f"{where}.{problems[0]}")
 
 
-def _problem_of(kind: Nodes, name: str, partition: Partition, walltime: int) -> str | None:
+def _problem_of(kind: Nodes, size: Size, name: str, partition: Partition) -> str | None:
     """Return what a partition does not have; None if it has what is asked for."""
     of = f"partition '{name}'"
     if kind.nodes > partition.nodes:
         return f"nodes: given {kind.nodes}, {of} has {partition.nodes}"
     if kind.gpus_per_node > partition.gpus:
         return f"gpus_per_node: given {kind.gpus_per_node}, {of} has nodes with {partition.gpus}"
-    if partition.minutes is not None and walltime > partition.minutes:
-        return f"walltime: given {walltime} minutes, {of} allows {partition.minutes:.0f}"
+    if kind.cpus_per_node > partition.cpus:
+        given = f"{kind.cpus_per_gpu}, {kind.cpus_per_node} on a node"
+        return f"cpus_per_gpu: given {given}, {of} has nodes with {partition.cpus}"
+    if size.memory_mb > partition.memory_mb > 1:  # 1 if slurm.conf does not say it
+        return f"memory_mb: given {size.memory_mb}, {of} has nodes with {partition.memory_mb}"
+    if partition.minutes is not None and size.walltime > partition.minutes:
+        return f"walltime: given {size.walltime} minutes, {of} allows {partition.minutes:.0f}"
     return None
 
 
@@ -112,7 +119,10 @@ def _check_account(site: Site) -> None:
     fields = ("show", "associations", f"user={getpass.getuser()}", "format=account")
     listed = output_of("sacctmgr", "--noheader", "--parsable2", *fields)
     if listed is None:
-        raise BertlineError(f"{site.path}: account: this cluster keeps no accounts (sacctmgr fails); leave it out")
+        config = output_of("scontrol", "show", "config") or ""
+        if re.search(r"^AccountingStorageType\s*=\s*(\(null\)|accounting_storage/none)\s*$", config, re.MULTILINE):
+            raise BertlineError(f"{site.path}: account: this cluster keeps no accounts; leave it out")
+        raise BertlineError("Slurm's accounting does not answer (sacctmgr fails); try again when it does")
     accounts = sorted({line.strip() for line in listed.splitlines() if line.strip()})
     if accounts and site.account.lower() not in accounts:
         raise BertlineError(f"{site.path}: account: given '{site.account}', yours are {', '.join(accounts)}")
@@ -120,14 +130,21 @@ def _check_account(site: Site) -> None:
 
 def _read_partitions() -> dict[str, Partition]:
     """Read the cluster's partitions, by name. Raises BertlineError if Slurm does not answer."""
-    # Some are hidden from lists, and can be used nevertheless.
-    listed = output_of("sinfo", "--all", "--noheader", "--format=%R|%D|%l|%G")
+    # Some are hidden from lists, and can be used nevertheless. Without --exact, sinfo prints the fewest CPUs of unlike
+    # nodes, without --noconvert 1K for 1024.
+    listed = output_of("sinfo", "--all", "--exact", "--noconvert", "--noheader", "--format=%R|%D|%l|%G|%c|%m")
     if listed is None:
         raise BertlineError("Slurm does not answer (sinfo fails); try again when it does")
     partitions: dict[str, Partition] = {}
     for line in listed.splitlines():
-        name, nodes, limit, gres = line.split("|")
-        before = partitions.get(name, Partition(0, None, 0))
+        name, nodes, limit, gres, cpus, memory = line.split("|")
+        before = partitions.get(name, Partition(0, None, 0, 0, 0))
         gpus = sum(int(count) for count in re.findall(r"\bgpu:(?:[^:(),]+:)*(\d+)", gres))
-        partitions[name] = Partition(before.nodes + int(nodes), parse_minutes(limit), max(before.gpus, gpus))
+        partitions[name] = Partition(
+            before.nodes + int(nodes),
+            parse_minutes(limit),
+            max(before.gpus, gpus),
+            max(before.cpus, int(cpus)),
+            max(before.memory_mb, int(memory)),
+        )
     return partitions

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import tenacity
 
 # Fields of squeue's output. With a width, because --Format truncates at 20 characters by default.
-FIELDS = ("JobID", "State", "TimeLeft", "RestartCnt", "WorkDir", "Comment")
+FIELDS = ("JobID", "State", "TimeLeft", "RestartCnt", "WorkDir", "Comment", "Reason")
 WIDTH = 400
 PATIENCE = 120.0  # seconds in which a busy controller is asked again, PAUSE seconds after each time
 PAUSE = 2.0
@@ -29,6 +29,7 @@ class Job:
     restarts: int
     folder: str
     comment: str  # the executor writes the rule and its wildcards here
+    reason: str  # why it waits; empty if it does not
 
     @property
     def is_of_executor(self) -> bool:
@@ -47,11 +48,6 @@ def output_of(*command: str) -> str | None:
     return done.stdout
 
 
-def read_queue(*options: str) -> list[Job]:
-    """Return the jobs that squeue lists with `options`; none without Slurm or such a job."""
-    return _jobs_in(_queue(*options) or "")
-
-
 def _queue(*options: str) -> str | None:
     """Return what squeue prints; None if it does not answer."""
     fields = ",".join(f"{field}:{WIDTH}" for field in FIELDS)
@@ -62,10 +58,11 @@ def _jobs_in(listed: str) -> list[Job]:
     jobs = []
     for line in listed.splitlines():
         columns = line.encode(errors="surrogateescape")  # squeue pads to a number of bytes
-        number, state, left, restarts, folder, comment = (
+        number, state, left, restarts, folder, comment, reason = (
             columns[WIDTH * i : WIDTH * (i + 1)].decode(errors="replace").strip() for i in range(len(FIELDS))
         )
-        jobs.append(Job(number, state, parse_minutes(left), int(restarts or 0), folder, comment))
+        reason = "" if reason == "None" else reason
+        jobs.append(Job(number, state, parse_minutes(left), int(restarts or 0), folder, comment, reason))
     return jobs
 
 
@@ -117,9 +114,14 @@ def parse_minutes(duration: str) -> float | None:
 
 @functools.cache
 def jobs_of_this_folder() -> list[Job]:
-    """Return this user's jobs that were submitted from this folder, as of the first call."""
+    """Return this user's jobs that were submitted from this folder, as of the first call; none without Slurm."""
+    if shutil.which("squeue") is None:
+        return []
+    listed = _queue(f"--user={getpass.getuser()}")
+    if listed is None:
+        print("squeue does not answer; this folder's jobs in the queue are not known", file=sys.stderr, flush=True)
     here = os.path.realpath(os.getcwd())
-    return [job for job in read_queue(f"--user={getpass.getuser()}") if os.path.realpath(job.folder) == here]
+    return [job for job in _jobs_in(listed or "") if os.path.realpath(job.folder) == here]
 
 
 def numbers_of_jobs(comment: str) -> list[str]:

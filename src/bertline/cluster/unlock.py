@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ LOCKS = Path(".snakemake/locks")
 
 
 def unlock(configfile: Sequence[str]) -> None:
-    """Clear the lock of this folder, and exit.
+    """Clear the lock of this folder, and exit. A snakemake on another machine is not noticed.
 
     Raises BertlineError if a snakemake runs here, or if another user locked it.
 
@@ -32,6 +33,7 @@ def unlock(configfile: Sequence[str]) -> None:
             f"{owner} has locked this folder, whose processes you may not see; ask them whether their snakemake still "
             "runs, and to run `make unlock`"
         )
+    print(f"no snakemake of this folder runs on {socket.gethostname()}; other machines are not checked", flush=True)
     done = subprocess.run(["snakemake", "--unlock", "--configfile", *configfile], check=False)  # noqa: S603, S607
     sys.exit(done.returncode)
 
