@@ -88,6 +88,15 @@ def test_a_damaged_run_is_one_line_and_the_other_is_in_the_report(
     assert not Path("alone/index.html").exists()
 
 
+def test_a_complete_report_replaces_an_incomplete_one(records: list[Path]) -> None:
+    change(RECORD, lambda record: record["finetunings"][0].update(task=[]))
+    with pytest.raises(BertlineError):
+        write_report(records, Path("report"))
+    write_report(records[1:], Path("report"))
+    assert Path("report/index.html").exists()
+    assert not Path("report/incomplete.html").exists()
+
+
 def test_a_disk_that_is_full_is_not_taken_for_damage(records: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, *_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
