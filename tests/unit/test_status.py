@@ -466,7 +466,7 @@ def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -
     unknown = estimates(untrained)[-1]
     assert (unknown.node_hours, unknown.basis) == (
         None,
-        "unknown: no record of this network and optimizer, and no `gpu` in site.yaml",
+        "unknown: no record of this network with such an optimizer, and no `gpu` in site.yaml",
     )
     # Four processes that did 10 samples a second, whatever the batch.
     recipe = {"model": {**MODEL, "more": 1}, "settings": {**SETTINGS, "global_batch_size": 64, "steps": 50}}
@@ -475,7 +475,7 @@ def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -
     write_speed(Path("results/phases/before/metrics.jsonl"), 10, 10, 1)
     known = estimates(untrained)[-1]
     assert known.node_hours == pytest.approx(100 * 8 / 10 / 3600)
-    assert known.basis == "1 finished phase of this network and optimizer, on a GPU"
+    assert known.basis == "1 finished phase of this network with such an optimizer, on a GPU"
     # Two nodes of four processes take as many node-hours as one.
     assert estimates(untrained, SITE)[-1].node_hours == pytest.approx(known.node_hours)
     eight = replace(SITE, phases={"default": replace(SITE.phases["default"], gpus_per_node=8)})

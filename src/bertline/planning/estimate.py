@@ -32,11 +32,13 @@ from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 
 # The settings of a phase that determine the time per sample, in addition to the network.
 SAME_SPEED = ("sequence_length", "precision", "packing")
+ELEMENTWISE = {"adamw", "lamb", "lion", "sgd"}  # optimizers whose own work is small and about the same
 # Those under the optimizer's own key and under kfac: how often and of what matrices are decomposed.
 SAME_SPEED_OF_OPTIMIZER = (
     *("basis_interval", "root_interval", "largest_side"),
     *("method", "gradient_factor", "factor_interval", "inverse_interval", "skip"),
 )
+UNKNOWN_SPEED = "unknown: no record of this network with such an optimizer, and no `gpu` in site.yaml"
 # One core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
 SECONDS_OF_DUMP_MEGABYTE = 0.5
 
@@ -150,7 +152,7 @@ def _phase(plan: Plan, phase: PhaseRecipe, folder: Path, site: Site | None) -> E
         1,
         node_hours=hours,
         size=statistics.median(sizes) if sizes else None,
-        basis=speed.basis if speed else "unknown: no record of this network and optimizer, and no `gpu` in site.yaml",
+        basis=speed.basis if speed else UNKNOWN_SPEED,
     )
 
 
@@ -214,8 +216,10 @@ def _is_alike(path: Path, recipe: Json, phase: PhaseRecipe) -> bool:
 
 def settings_of_speed(settings: Json) -> Json:
     """Return the settings of a phase on which the time per sample depends, in addition to the network."""
-    found = {name: settings[name] for name in SAME_SPEED} | {"optimizer": settings.get("optimizer", "")}
-    for key in (found["optimizer"], "kfac"):
+    optimizer = settings.get("optimizer", "adamw")
+    kind = "elementwise" if optimizer in ELEMENTWISE else optimizer
+    found = {name: settings[name] for name in SAME_SPEED} | {"optimizer": kind}
+    for key in (kind, "kfac"):
         if (chosen := settings.get(key)) is not None:
             found[key] = {name: chosen[name] for name in SAME_SPEED_OF_OPTIMIZER if name in chosen}
     return found
@@ -250,7 +254,7 @@ def _speed_of_finished(alike: list[tuple[Path, Json]]) -> _Speed | None:
     return _Speed(
         statistics.median(seconds for seconds, _ in known),
         max(recipe["world_size"] for _, recipe in known),
-        f"{len(known)} finished {phases} of this network and optimizer, on {hardware}",
+        f"{len(known)} finished {phases} of this network with such an optimizer, on {hardware}",
     )
 
 
