@@ -38,7 +38,7 @@ from bertline.proposal.sizes import (
     vocabulary_size,
 )
 from bertline.proposal.table import describe_table
-from bertline.proposal.text import MIN_DOCUMENTS, look_at
+from bertline.proposal.text import MIN_DOCUMENTS, OwnText, look_at
 from bertline.settings.configuration import load_schema
 
 logger = logging.getLogger(__name__)
@@ -146,6 +146,19 @@ def time_steps(machine: Machine, network: Network, length: int, batch: int, voca
     return timed
 
 
+def _check_amount(found: OwnText, where: str) -> None:
+    """Raise BertlineError for too little text, or too few documents that differ."""
+    if found.characters < MIN_CHARACTERS:
+        raise BertlineError(
+            f"{where}: {found.characters:,} characters are too few to learn from ({MIN_CHARACTERS:,} or more are "
+            "needed); give more text"
+        )
+    if found.different < MIN_DOCUMENTS <= len(found.sample):  # `duplicates: exact` leaves one of equal ones
+        raise BertlineError(
+            f"{where}: the documents are equal but for {found.different}, too few to hold one out; give other texts"
+        )
+
+
 def make_configuration(
     texts: Sequence[str],
     output: Path,
@@ -176,16 +189,7 @@ def make_configuration(
     if language is not None and not re.fullmatch("[a-z]{2,3}", language):
         raise BertlineError(f"LANGUAGE={language}: give a code of two or three letters, such as de")
     found = look_at(texts, load_schema(SCHEMA), encoding=encoding, language=language, column=column, tables=table)
-    if found.characters < MIN_CHARACTERS:
-        raise BertlineError(
-            f"{', '.join(texts)}: {found.characters:,} characters are too few to learn from ({MIN_CHARACTERS:,} or "
-            "more are needed); give more text"
-        )
-    if found.different < MIN_DOCUMENTS <= len(found.sample):  # `duplicates: exact` leaves one of equal ones
-        raise BertlineError(
-            f"{', '.join(texts)}: the documents are equal but for {found.different}, too few to hold one out; "
-            "give other texts"
-        )
+    _check_amount(found, ", ".join(texts))
     described = describe_table(list(table), Path("resources") / name, force=force) if table else None
     vocab_size = vocabulary_size(found.characters, found.alphabet)
     settings, _ = tokenizer_settings(found.language, vocab_size, has_case=found.has_case)

@@ -224,12 +224,7 @@ def propose(
     Raises BertlineError if memory or disk are too small for any network.
     """
     shards = _shards(text, machine)
-    fitting = [network for network in NETWORKS if processes_for(network, vocab_size, machine)]
-    if not fitting:
-        free = f"{(machine.gpu_memory or machine.memory) / 1e9:.1f} GB"
-        raise BertlineError(
-            f"{free} of memory are too little for the smallest network; close programs, or take another machine"
-        )
+    fitting = _fitting(vocab_size, machine)
     _check_disk(text, machine)
     other = _seconds_of_data(text, shards, machine)
     reference_batch = (
@@ -279,6 +274,17 @@ def propose(
         epochs=sum(phase.steps * phase.sequences * phase.sequence_length for phase in phases) / max(1, text.tokens),
         batch=batch,
     )
+
+
+def _fitting(vocab_size: int, machine: Machine) -> list[Network]:
+    """Return the networks that memory suffices for. Raises BertlineError if there is none."""
+    fitting = [network for network in NETWORKS if processes_for(network, vocab_size, machine)]
+    if not fitting:
+        free = f"{(machine.gpu_memory or machine.memory) / 1e9:.1f} GB"
+        raise BertlineError(
+            f"{free} of memory are too little for the smallest network; close programs, or take another machine"
+        )
+    return fitting
 
 
 def _phase(length: int, batch: int, tokens: float, learning_rate: float, speed: float) -> Phase:
