@@ -16,7 +16,8 @@ from typing import Any
 STAGE_VERSIONS = {
     "extraction": 5,  # by bertline's own extractor
     "documents": 6,
-    "plain_text": 2,  # only of corpora that are not dumps of Wikimedia, in addition to "documents"
+    "dump": 1,  # only of corpora that are dumps of Wikimedia, in addition to "documents"
+    "plain_text": 2,  # only of the other corpora, in addition to "documents"
     # Steps of cleaning: each only of corpora with this step, in addition to "documents".
     "gopher_repetition": 1,
     "empty_brackets": 1,

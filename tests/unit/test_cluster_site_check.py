@@ -14,7 +14,7 @@ from bertline.console import BertlineError
 from bertline.settings.site import read_site
 
 ROOT = Path(__file__).parents[2]
-# As `sinfo --exact --noheader --format=%R|%D|%l|%G|%c|%m` prints them; `hidden` only with --all.
+# As `sinfo --exact --noconvert --noheader --format=%R|%D|%l|%G|%c|%m` prints them; `hidden` only with --all.
 LISTED = "cpu|10|1-00:00:00|(null)|64|256000\na100|4|2-00:00:00|gpu:a100:4(S:0-1)|48|512000\n"
 LISTED += "mix|8|12:00:00|gpu:2|64|128000\n"
 # Of a partition whose GPUs are shared, and whose memory slurm.conf does not say.
@@ -30,7 +30,11 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
     answers: dict[str, str | None] = {}
 
     def output_of(command: str, *words: str) -> str | None:
-        return LISTED + HIDDEN * ("--all" in words) if command == "sinfo" else answers.get(command, "")
+        if command != "sinfo":
+            return answers.get(command, "")
+        listed = LISTED + HIDDEN * ("--all" in words)
+        is_exact = {"--exact", "--noconvert"} <= set(words)  # else numbers as 8+ and 900K
+        return listed if is_exact else listed.replace("|8|", "|8+|").replace("000\n", "K\n")
 
     monkeypatch.setattr(site_check, "output_of", output_of)
     monkeypatch.setattr(site_check.shutil, "which", lambda command: f"/usr/bin/{command}")
@@ -91,7 +95,7 @@ def test_an_account_is_found_in_any_case_and_an_unknown_one_is_one_line(
     [
         ("(null)", r"site\.yaml: account: this cluster keeps no accounts; leave it out"),
         ("accounting_storage/none", r"site\.yaml: account: this cluster keeps no accounts; leave it out"),
-        ("accounting_storage/slurmdbd", r"^Slurm's accounting does not answer \(sacctmgr fails\); try again"),
+        ("accounting_storage/slurmdbd", r"account: Slurm's accounting does not answer \(sacctmgr fails\); try again"),
     ],
 )
 def test_accounting_that_is_away_is_not_taken_for_none(
@@ -101,6 +105,22 @@ def test_accounting_that_is_away_is_not_taken_for_none(
     answers |= {"sacctmgr": None, "scontrol": config}
     with pytest.raises(BertlineError, match=line):
         check(tmp_path, "a100", account="ours")
+
+
+def test_without_sacctmgr_an_account_is_left_to_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_check.shutil, "which", lambda command: None if command == "sacctmgr" else "/usr/bin/x")
+    check(tmp_path, "a100", account="Mine")
+
+
+def test_only_the_sizes_that_a_run_uses_are_checked(tmp_path: Path) -> None:
+    small = {"gpus_per_node": 1, "cpus_per_gpu": 4, "memory_mb": 4000}
+    phases = {"default": {**small, "nodes": 99}, "phase1": {"nodes": 1}}
+    content = {"partitions": {"cpu": "cpu", "gpu": "a100"}, "phases": phases, "finetunings": {"default": small}}
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump(content))
+    site = read_site(tmp_path / "site.yaml", ROOT / "config/site.schema.yaml")
+    check_site(site.only_used(["phase1"], ["glue/rte"]), status_command="squeue")
+    with pytest.raises(BertlineError, match=r"phases\.default\.nodes: given 99"):
+        check_site(site.only_used(["phase1", "phase2"], []), status_command="squeue")
 
 
 def test_a_hidden_partition_is_found_and_an_unknown_one_of_several_is_one_line(tmp_path: Path) -> None:

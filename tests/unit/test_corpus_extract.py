@@ -123,11 +123,16 @@ def test_every_page_is_a_document_or_is_counted(dump: Path, tmp_path: Path) -> N
 
 
 @EITHER
-def test_pages_that_are_not_wikitext_are_counted_with_other_namespaces(tmp_path: Path, extractor: Any) -> None:
+@pytest.mark.parametrize("order", [r"MODEL\1", r"\1MODEL"])  # in older formats the model comes after the text
+def test_pages_that_are_not_wikitext_are_counted_with_other_namespaces(
+    tmp_path: Path, extractor: Any, order: str
+) -> None:
     """As the items of Wikidata, which are JSON in the main namespace."""
     models = [("wikitext", f"The river. {LONG}"), ("wikibase-item", f'{{"a": "{LONG}"}}')]
     pages = [
-        page(number, "Q1", text).replace("      <text", f"      <model>{model}</model>\n      <text")
+        re.sub(
+            r"( *<text.*</text>\n)", order.replace("MODEL", f"      <model>{model}</model>\n"), page(number, "Q1", text)
+        )
         for number, (model, text) in enumerate(models, 1)
     ]
     extract_part(dump_recipe(extractor=extractor), write_dump(tmp_path / "dump.xml.bz2", pages), tmp_path / "extracted")
@@ -408,6 +413,7 @@ def test_articles_that_do_not_fit_the_dump_are_an_error(dump: Path, tmp_path: Pa
         ("Le mot () : « Quoi [ ] ? » (1990) !", "Le mot : « Quoi ? » (1990) !"),
         ("La valeur formula_1 : elle ; () et formula_2 ; codice_3 .", "La valeur : elle ; et ;."),
         ("a () [ ], b ( ) . c (formula_1 formula_2) [;]; (,) d", "a, b. c [;]; d"),
+        ("f (with formula_1). a (b formula_2), c () ، d", "f (with). a (b), c، d"),
         ("東京（）は、日本（ 、；）の首都（、英語）である（注）。", "東京は、日本の首都（英語）である（注）。"),
         ("History.", ""),
         ("History is long.", "History is long."),

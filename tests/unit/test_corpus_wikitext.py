@@ -59,6 +59,7 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         # References end with a semicolon, and their names are those of HTML 5 (Sanitizer.php).
         ("http://x.org/?a=1&copy=2 &lt b &notit; &NotEqualTilde;", "http://x.org/?a=1&copy=2 &lt b &notit; ≂̸"),
         ("&#91;[a] &#" + "9" * 5000 + ";", "[[a]"),
+        ("&#" + "0" * 5000 + "65;&#12345678; &#12345678 x", "A &#12345678 x"),
         # Help:Links
         ("[[hill]] and [[hill|the hills]], [[hill]]s", "hill and the hills, hills"),
         ("[[#Course|below]] [[River#Course]]", "below River#Course"),
@@ -115,7 +116,10 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         # Before a bar are flags, also the names of variants (ConverterRule.php).
         ("-{zh-hans;zh-hant|计算机}- -{zh|a}- -{A|zh-hans:b;zh-hant:c}- -{A; H|zh:d}--{-|zh:e}-", "计算机 a b"),
         # {{!}} is a bar, as in the link [[Foo|bar]]; but within a call no bar of the call (Help:Magic words).
-        ("[[Foo{{!}}bar]] {{nowrap|a{{!}}b}}", "bar a|b"),
+        ("[[Foo{{!}}bar]] {{nowrap|a{{!}}b}} {{nowrap|[[Foo{{!}}bar]]}}", "bar a|b bar"),
+        # A call that is dropped closes the gap before the mark that follows it; French has a space of its own.
+        ("The town (pop. 5 {{cn}}) is {{x}}, old {{y}} {{z|{{a}}}}.", "The town (pop. 5) is, old."),
+        ("({{lang|el|x}} {{y}}; born {{z}})\n {{q}} : c {{r}} ; d {{s}}.5 {{t}}", "(x; born)\n: c ; d .5"),
     ],
 )
 def test_markup_by_example(wikitext: str, text: str) -> None:
@@ -299,6 +303,8 @@ def test_long_list_items_are_sentences_in_scripts_without_marks() -> None:
         ("{|\n| {{x|a}} <ref>b</ref>\n|}", []),
         # What precedes a cell's first bar are attributes, whatever it is; but no link that is not closed (Parser.php).
         ("{|\n| nowrap | five || [[six | seven\n! scope=row| a | b\n|}", ["five | six seven | a | b"]),
+        # In HTML a bar divides nothing.
+        ("<table><tr><td>5 | 6</td><td class=x>A|B [[c|d]]\n|-\ne</td></tr></table>", ["5 | 6 | A|B d |- e"]),
     ],
 )
 def test_tables_are_text_on_request(table: str, rows: list[str]) -> None:

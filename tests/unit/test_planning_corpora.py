@@ -347,11 +347,14 @@ def test_too_many_shards_are_one_line() -> None:
 
 
 def test_a_language_that_is_not_identified_is_refused_before_anything_is_downloaded() -> None:
-    for keep, key in (("xyz", "keep"), (["de", "xyz"], r"keep\.1")):
+    for keep, key in (("lvs", "keep"), (["de", "lvs"], r"keep\.1")):
         with pytest.raises(
-            BertlineError, match=rf"language_identification\.{key}: given 'xyz', allowed is one of ace, af"
+            BertlineError,
+            match=rf"language_identification\.{key}: given 'lvs', allowed is one of 140 values, the nearest lv, ",
         ):
             plan_of(changed(corpora__wikipedia__language_identification={"keep": keep}))
+    with pytest.raises(BertlineError, match=r"keep\.0: given false, .*; put it in quotes$"):
+        plan_of(changed(corpora__wikipedia__language_identification={"keep": [False]}))
     allowed = load_schema(ROOT / "config/config.schema.yaml")["$defs"]["identified_language"]["enum"]
     with pytest.raises(BertlineError, match=f"known are {', '.join(allowed)}$"):
         language_filter({"xyz"}, 0.5)

@@ -45,7 +45,8 @@ def test_what_a_run_of_another_configuration_shares_is_not_only_of_a_plan() -> N
     write_record(other, "theirs")
     corpora = {f"results/corpora/{key}" for key in plan.corpora}
     datasets = {f"results/datasets/{key}" for key in plan.datasets}
-    assert everything - paths_of(plan) == with_recipes(f"results/phases/{phase1}", *corpora, *datasets)
+    sets = {f"results/evaluation/{plan.evaluation['fingerprint']}"} if plan.evaluation else set()
+    assert everything - paths_of(plan) == with_recipes(f"results/phases/{phase1}", *corpora, *datasets) | sets
 
 
 def test_what_another_run_without_a_record_needs_is_not_only_of_a_plan() -> None:

@@ -59,6 +59,8 @@ PHASE = ("runs", "demo", "phases", "phase1")
         ("corpora.wikipedia.dump=20261201", ("corpora", "wikipedia", "dump"), "20261201"),
         ('corpora.wikipedia.dump="20261201"', ("corpora", "wikipedia", "dump"), "20261201"),
         ("contact=https://us.org/?a=b", ("contact",), "https://us.org/?a=b"),
+        ("experiment=007", ("experiment",), "007"),
+        ("experiment=12:30", ("experiment",), "12:30"),
         ("corpora.v1.5.paths=[b/*.txt]", ("corpora", "v1.5", "paths"), ["b/*.txt"]),
         ('runs.demo.description="Anna\'s; $(touch it)"', ("runs", "demo", "description"), "Anna's; $(touch it)"),
         ("'runs.demo.description=two words'", ("runs", "demo", "description"), "two words"),

@@ -19,6 +19,7 @@ from training_processes import Trainer
 
 from bertline.corpus.cleaning_steps import clean_text, no_counts
 from bertline.corpus.compressed import read_compressed
+from bertline.corpus.dump import headings_of, scan_pages
 from bertline.corpus.overlap import collect_ngrams, find_overlap
 from bertline.corpus.quality import gopher_repetition
 from bertline.corpus.sampling import last_of_sample
@@ -43,13 +44,14 @@ DIGESTS = {
     ("extraction", 2): "0f66a12f3b20d6d3",
     ("extraction", 3): "797a5e96ccdfcfd1",
     ("extraction", 4): "797a5e96ccdfcfd1",  # other for some templates, words between underscores, links to Wikivoyage
-    ("extraction", 5): "797a5e96ccdfcfd1",  # other for aliases of categories, brackets in labels, words of switches
+    ("extraction", 5): "892c8591485e377b",  # of a longer text
     ("documents", 1): "b32cef5cb7c4791e",
     ("documents", 2): "b32cef5cb7c4791e",
     ("documents", 3): "b32cef5cb7c4791e",
     ("documents", 4): "b32cef5cb7c4791e",  # other for scripts without spaces, and for a paragraph a line
     ("documents", 5): "b32cef5cb7c4791e",  # other for stop words with capitals
     ("documents", 6): "b32cef5cb7c4791e",  # corpora of more than 250 files in other parts
+    ("dump", 1): "8d816ac6dcc2a9af",
     ("plain_text", 1): "d519d7053c963b7b",
     (
         "plain_text",
@@ -132,8 +134,18 @@ It stands in [[Harrow (town)|Harrow]].{{cn}}
 * [[Names]]
 :l'''amour'' of <math>x</math> moved the miller to build it.
 The end, with a [https://example.org link] &ndash; and <small>more</small>.
+See [[voy:Ely|a [guide]]] and [http://x.org/?a&copy=1 [[mills]] (old) [PDF] {{cn}}], {{nowrap|[[A{{!}}b]]}} {{x}}.
+__KEIN_INHALTSVERZEICHNIS__
 == See also ==
 * [[Mills]] are houses in which corn is ground to flour.
+"""
+
+
+DUMP = b"""<mediawiki><siteinfo></siteinfo>
+<page><ns>0</ns><id>1</id><revision><model>wikitext</model>
+<text>It &copy;.\n== A &amp;lt b ==\n</text></revision></page>
+<page><ns>0</ns><id>2</id><revision><model>wikibase-item</model><text>{}</text></revision></page>
+</mediawiki>
 """
 
 
@@ -203,6 +215,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     overlap = Path("overlap.json").read_bytes()
     return {
         "extraction": digest(repr(text_of_page(WIKITEXT, {"file"}, "sentences")).encode()),
+        "dump": digest(repr([*scan_pages([DUMP], {}, "dump"), headings_of(DUMP)]).encode()),
         "documents": digest(uncompressed(Path("part.jsonl.zst"))),
         "plain_text": digest(uncompressed(Path("wrapped.jsonl.zst"))),
         "gopher_repetition": digest(repr([gopher_repetition(text) for text in REPETITIVE]).encode()),
@@ -231,6 +244,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             "gopher_repetition",
             "empty_brackets",
             "placeholders",
+            "dump",
             "plain_text",
             "sample",
         ),

@@ -466,7 +466,7 @@ def test_node_hours_follow_from_trainings_of_the_same_network(untrained: Plan) -
     unknown = estimates(untrained)[-1]
     assert (unknown.node_hours, unknown.basis) == (
         None,
-        "unknown: no record of this network with such an optimizer, and no `gpu` in site.yaml",
+        "unknown: no record of such a training, and no `gpu` in site.yaml",
     )
     # Four processes that did 10 samples a second, whatever the batch.
     recipe = {"model": {**MODEL, "more": 1}, "settings": {**SETTINGS, "global_batch_size": 64, "steps": 50}}

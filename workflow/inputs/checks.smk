@@ -22,8 +22,10 @@ def check_cluster():
     """Stop a real run whose site.yaml requests what the Slurm cluster does not have."""
     settings = workflow.executor_settings
     if SITE and hasattr(settings, "status_command"):
+        phases = (entry["phase"] for entry in plan.phases.values())
+        tasks = (entry["task"] for entry in plan.finetunings.values())
         check_site(
-            SITE,
+            SITE.only_used(phases, tasks),
             status_command=settings.status_command,
             jobs=longest_jobs(workflow),
         )

@@ -114,7 +114,7 @@ def _find(names: str, where: str, partitions: dict[str, Partition]) -> dict[str,
 
 
 def _check_account(site: Site) -> None:
-    if site.account is None:
+    if site.account is None or shutil.which("sacctmgr") is None:
         return
     fields = ("show", "associations", f"user={getpass.getuser()}", "format=account")
     listed = output_of("sacctmgr", "--noheader", "--parsable2", *fields)
@@ -122,7 +122,10 @@ def _check_account(site: Site) -> None:
         config = output_of("scontrol", "show", "config") or ""
         if re.search(r"^AccountingStorageType\s*=\s*(\(null\)|accounting_storage/none)\s*$", config, re.MULTILINE):
             raise BertlineError(f"{site.path}: account: this cluster keeps no accounts; leave it out")
-        raise BertlineError("Slurm's accounting does not answer (sacctmgr fails); try again when it does")
+        raise BertlineError(
+            f"{site.path}: account: Slurm's accounting does not answer (sacctmgr fails); try again, or, if it never "
+            "answers here, leave it out"
+        )
     accounts = sorted({line.strip() for line in listed.splitlines() if line.strip()})
     if accounts and site.account.lower() not in accounts:
         raise BertlineError(f"{site.path}: account: given '{site.account}', yours are {', '.join(accounts)}")

@@ -21,7 +21,7 @@ Step = Callable[[str, Headings], str]
 Counts = dict[str, dict[str, int]]
 
 # What is removed closes the gap before a mark that follows it. French has a space of its own before some marks.
-_GAP = r"(\s*(?=[,.)](?:\s|$))|(?=[;:!?](?:\s|$)))?"
+_GAP = r"(\s*(?=\)|[,.،؛](?:\s|$))|(?=[;:!?](?:\s|$)))?"
 # wikiextractor replaces formulas and code with these.
 _PLACEHOLDERS = re.compile(rf"(?<!\s)(?:\s*(?:formula|codice)_\d+)+{_GAP}")
 # The remains of "(from {{lang|el|...}}; born 384 BC)" without its templates.

@@ -99,12 +99,15 @@ def scan_pages(
     """
     counts.update(pages=0, redirects=0, other_namespaces=0, articles=0, oversized=0, not_utf_8=0)
     for content, is_whole, is_page in _divided(chunks, counts, part):
-        page, article = content, _article(content, counts, part) if is_page else None
+        # Older formats name the model after the text.
+        model = _MODEL.search(content) if is_page else None
+        is_wikitext = model is None or model[1] == b"wikitext"
+        page, article = content, _article(content, is_wikitext, counts, part) if is_page else None
         if not is_whole:
             page = b""
             counts["oversized"] += 1
             logger.info("a page of more than %d bytes is left out", MAX_PAGE_BYTES)
-        elif is_page and not _is_wikitext(content):
+        elif not is_wikitext:
             page = b""
         try:
             page.decode()
@@ -120,7 +123,7 @@ def headings_of(page: bytes) -> list[str]:
     return [unescape(heading.decode("utf-8", "replace")).rstrip() for heading in _HEADING.findall(text)]
 
 
-def _article(page: bytes, counts: dict[str, int], part: Path | str) -> str | None:
+def _article(page: bytes, is_wikitext: bool, counts: dict[str, int], part: Path | str) -> str | None:
     """Count a page, and return its id if it is an article."""
     head = page.partition(b"<text")[0]
     namespace = _NAMESPACE.search(head)
@@ -130,7 +133,7 @@ def _article(page: bytes, counts: dict[str, int], part: Path | str) -> str | Non
             f"{part}: page {_id(head)} has no <ns>; export formats of MediaWiki before 0.6 are not supported; "
             "name a newer dump"
         )
-    if namespace is None or namespace[1] != b"0" or not _is_wikitext(head):
+    if namespace is None or namespace[1] != b"0" or not is_wikitext:
         counts["other_namespaces"] += 1
     elif b"<redirect" in head:
         counts["redirects"] += 1
@@ -143,12 +146,6 @@ def _article(page: bytes, counts: dict[str, int], part: Path | str) -> str | Non
         counts["articles"] += 1
         return _id(head)
     return None
-
-
-def _is_wikitext(head: bytes) -> bool:
-    """Return whether a page, or what precedes its text, does not name another model of content."""
-    model = _MODEL.search(head)
-    return model is None or model[1] == b"wikitext"
 
 
 def _id(page: bytes) -> str:

@@ -42,12 +42,13 @@ _ELEMENT = re.compile(
 _BRACES = re.compile(r"(\{\{++|\}\}++)")
 _NAME = re.compile(r"[^{}|<>\[\]]{0,50}+")
 _POEM = re.compile(r"<poem\b[^<>]*+>([^<]*+(?:<(?!/?poem)[^<]*+)*)</poem>")
-_EXTERNAL_LINK = re.compile(
+_EXTERNAL_ADDRESS = (
     r"\[(?:(?:https?|ftps?|sftp|ircs?|git|svn|gopher|nntp|telnet|mms)://|//|(?:mailto|news|tel|urn|geo):)"
-    r"[^\s\[\]<>\"]++[ \t]*+([^\[\]\n]*+)\]"
+    r"[^\s\[\]<>\"]++[ \t]*+"
 )
+_EXTERNAL_LINK = re.compile(rf"{_EXTERNAL_ADDRESS}([^\[\]\n]*+)\]")
 # Once links within the site are replaced: the label ends at the first bracket that closes, whatever it contains.
-_REST_OF_EXTERNAL_LINKS = re.compile(_EXTERNAL_LINK.pattern.replace(r"[^\[\]\n]*+", r"[^\]\n]{0,500}+"))
+_REST_OF_EXTERNAL_LINKS = re.compile(rf"{_EXTERNAL_ADDRESS}([^\]\n]{{0,500}}+)\]")
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]*+)|([^\[\]|:\n]*+))\]\]")
 # A link may have namespaces, several parts, or single brackets inside; the last two of "]]]" end it.
 _ANY_LINK = re.compile(r"\[\[([^\[\]]*+(?:(?:\[(?!\[)|\](?!\](?!\])))[^\[\]]*+)*)\]\]")
@@ -75,6 +76,7 @@ _SWITCH = re.compile(
 )
 _WORDS = r"__[^\W\d_]{2,30}+(?:_[^\W\d_]{1,30}+){0,5}__"
 _LIKELY_SWITCH = re.compile(rf"(?<=\n)((?:[ \t]*+{_WORDS})+)[ \t]*+(?=\n|\Z)|{_WORDS}")
+_AFTER_GAP = re.compile(r"\)|[,.;:!?،؛](?:[\s<')]|$)")  # "5 {{cn}})", "is {{x}}, old"
 _NOTHING = "&#8203;"  # keeps marks apart, and is removed from documents
 _IN_CALL = str.maketrans({"=": "&#61;", "|": "&#124;"})  # what a template shows divides no call around it; nor do links
 _AS_TEXT = str.maketrans({mark: f"&#{ord(mark)};" for mark in "[]{}'<>*#:;=|_!-"} | {"\n": " "})
@@ -191,17 +193,32 @@ def _without_templates(text: str, hidden: Collection[str], templates: Mapping[st
                 call = "".join(pieces[first:]) if shown else ""
                 del pieces[first:]
                 if shown:
-                    if "[[" in call and "=" in call:
-                        call = _ANY_LINK.sub(lambda link: link[0].replace("=", "&#61;"), call)
+                    if "[[" in call:
+                        call = _ANY_LINK.sub(_link_in_call, call)
                     words = show_call(_without_links(call, hidden, unread), shown)
                     pieces.append(words.translate(_IN_CALL) if opened else words)
                 else:
                     dropped += not opened
                     if pieces and pieces[-1].endswith("''") and rest.startswith("''"):
                         pieces.append(_NOTHING)
+                    elif _AFTER_GAP.match(rest):
+                        _close_gap(pieces)
         pieces.append(rest)
     unread["templates"] += dropped
     return "".join(pieces)
+
+
+def _link_in_call(link: re.Match[str]) -> str:
+    # {{!}} in a link is its bar; an equal sign in one does not name a parameter of the call.
+    return link[0].replace("&#124;", "|").replace("=", "&#61;")
+
+
+def _close_gap(pieces: list[str]) -> None:
+    """Remove the spaces at the end."""
+    for at in range(len(pieces) - 1, -1, -1):
+        pieces[at] = pieces[at].rstrip(" ")
+        if pieces[at]:
+            break
 
 
 def _end_of_comment(text: str, start: int) -> int:

@@ -46,7 +46,10 @@ def replace_tables(text: str, tables: Tables, without_links: Callable[[str], str
             pieces.append(text[at:start])
             first = opened.pop()
             is_text = tables == "text" and len(opened) < MAX_TABLE_DEPTH
-            rows = _rows(without_links("".join(pieces[first:]))) if is_text else ""
+            content = without_links("".join(pieces[first:])) if is_text else ""
+            if mark[0] == "<":
+                content = content.replace("|", "&#124;")  # divides no cells of HTML
+            rows = _rows(content) if is_text else ""
             unread += tables == "none" and not opened
             pieces[first:] = [f"\n\n{rows}\n\n" if rows else "\n\n"]
             at = place + len(mark)

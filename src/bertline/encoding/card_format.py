@@ -45,7 +45,9 @@ def read_card(path: Path | str) -> Json:
     try:
         continuation_bitmap(card)
     except (ValueError, OverflowError):
-        raise _wrong(path, "tokenizer.continuation_bitmap", tokenizer["continuation_bitmap"], "a bit an id") from None
+        raise _wrong(
+            path, "tokenizer.continuation_bitmap", tokenizer["continuation_bitmap"], "one bit per id"
+        ) from None
     for number, corpus in enumerate(card["corpora"]):
         _check_types(corpus, {"name": str}, path, f"corpora.{number}")
     for length, section in card["sequence_lengths"].items():

@@ -71,8 +71,7 @@ def resolve_corpus(
     stages = ["documents", "sentences"]
     if corpus.get("extractor") == "bertline":
         stages.append("extraction")
-    if kind != "wikimedia":
-        stages.append("plain_text")
+    stages.append("dump" if kind == "wikimedia" else "plain_text")
     stages += [step for step in corpus["cleaning"] if step in STAGE_VERSIONS]
     key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
     return {"name": name, "settings": corpus, **text, "key": f"{name}-{key[:8]}"}

@@ -32,13 +32,13 @@ from bertline.training.data.batch_size_warmup import batch_size_warmup_of
 
 # The settings of a phase that determine the time per sample, in addition to the network.
 SAME_SPEED = ("sequence_length", "precision", "packing")
-ELEMENTWISE = {"adamw", "lamb", "lion", "sgd"}  # optimizers whose own work is small and about the same
+PLAIN_OPTIMIZERS = {"adamw", "lamb", "lion", "sgd"}  # their own work is small and about the same
 # Those under the optimizer's own key and under kfac: how often and of what matrices are decomposed.
 SAME_SPEED_OF_OPTIMIZER = (
     *("basis_interval", "root_interval", "largest_side"),
     *("method", "gradient_factor", "factor_interval", "inverse_interval", "skip"),
 )
-UNKNOWN_SPEED = "unknown: no record of this network with such an optimizer, and no `gpu` in site.yaml"
+UNKNOWN_SPEED = "unknown: no record of such a training, and no `gpu` in site.yaml"
 # One core, from a megabyte of a bz2 dump to its sentences: `make bench-data` on real text, AMD EPYC, November 2026.
 SECONDS_OF_DUMP_MEGABYTE = 0.5
 
@@ -217,7 +217,7 @@ def _is_alike(path: Path, recipe: Json, phase: PhaseRecipe) -> bool:
 def settings_of_speed(settings: Json) -> Json:
     """Return the settings of a phase on which the time per sample depends, in addition to the network."""
     optimizer = settings.get("optimizer", "adamw")
-    kind = "elementwise" if optimizer in ELEMENTWISE else optimizer
+    kind = "plain" if optimizer in PLAIN_OPTIMIZERS else optimizer
     found = {name: settings[name] for name in SAME_SPEED} | {"optimizer": kind}
     for key in (kind, "kfac"):
         if (chosen := settings.get(key)) is not None:

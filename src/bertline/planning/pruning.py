@@ -88,10 +88,10 @@ def only_of(plan: Plan) -> list[Path]:
         *(paths.PHASE.format(phase=key) for key in plan.phases),
         *(paths.FINETUNING.format(finetuning=key) for key in plan.finetunings),
         *(paths.KEPT.format(kept=key) for key in plan.kept),
+        *([paths.EVALUATION.format(evaluation=plan.evaluation["fingerprint"])] if plan.evaluation else []),
         *map(str, recipe_paths(plan)),
     ]
     own = [
-        *([paths.EVALUATION.format(evaluation=plan.evaluation["fingerprint"])] if plan.evaluation else []),
         *(paths.RUN.format(run=name) for name in plan.runs),
         paths.REPORT.format(fingerprint=report_fingerprint(plan)),
     ]

@@ -17,6 +17,7 @@ from bertline.console import BertlineError
 from bertline.files import SCHEMA, Json
 
 MAX_YAML_LEVELS = 64  # a configuration has eight
+MANY_VALUES = 20  # of which a message names the nearest
 MAX_YAML_NODES = 100_000  # values, keys, lists and mappings
 # JSON Schema accepts 8.0 as an integer, but it would have another fingerprint than 8.
 _WHOLE_NUMBERS = Draft202012Validator.TYPE_CHECKER.redefine(
@@ -119,7 +120,7 @@ class _JsonLoader(_Loader):
     """Loader of JSON, whose numbers need no point and no sign of the exponent. Snakemake reads them as numbers, too."""
 
 
-_JSON_NUMBER = re.compile(r"-?\d+(\.\d+)?[eE][-+]?\d+")
+_JSON_NUMBER = re.compile(r"-?\d+(\.\d+)?[eE][-+]?\d+\Z")
 _JsonLoader.add_implicit_resolver("tag:yaml.org,2002:float", _JSON_NUMBER, list("-0123456789"))
 
 
@@ -222,7 +223,13 @@ def _explain(error: ValidationError) -> str:
     }.get(str(error.validator), error.message)
     values = ", ".join(map(str, allowed)) if isinstance(allowed, list) else str(allowed)
     described = ""
-    if error.validator == "type":
+    if error.validator == "enum":
+        if len(allowed) > MANY_VALUES:
+            near = difflib.get_close_matches(str(given), map(str, allowed), n=3, cutoff=0)
+            values = f"{len(allowed)} values, the nearest {', '.join(near)}"
+        if all(isinstance(value, str) for value in allowed):
+            described = _how_to_write(given, ["string"], schema)
+    elif error.validator == "type":
         types = allowed if isinstance(allowed, list) else [allowed]
         wanted = " or ".join(TYPES[name] for name in types)
         described = _how_to_write(given, types, schema)

@@ -150,12 +150,14 @@ def _replace(config: Json, path: str, value: str, schema: Json, root: Json, abov
 
 
 def _parse(value: str, where: str, schema: Json) -> Any:
+    given = schema.get("type", [])
+    types = {given} if isinstance(given, str) else set(given)
     try:
         read = parse_yaml(value)
     except yaml.YAMLError as error:
+        if types == {"string"}:
+            return value
         raise BertlineError(f"{where}: {value!r} is not YAML ({' '.join(str(error).split())})") from None
-    given = schema.get("type", [])
-    types = {given} if isinstance(given, str) else set(given)
     # For YAML 1.1 it has a point: 1.0e-3.
     is_number = not types.isdisjoint(("number", "integer")) and "string" not in types
     if is_number and isinstance(read, str) and WITHOUT_POINT.fullmatch(read):

@@ -5,7 +5,8 @@ No setting changes a result, so fingerprints do not depend on them, and changing
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,16 @@ class Site:
     def size(self, phase: str) -> Size:
         """Return the size of a phase's jobs, by the phase's name."""
         return self.phases.get(phase, self.phases["default"])
+
+    def only_used(self, phases: Iterable[str], tasks: Iterable[str]) -> Site:
+        """Return the site with only the sizes of these phases and tasks."""
+        used_phases = {name if name in self.phases else "default" for name in phases}
+        used_tasks = {name if name in self.finetunings else "default" for name in tasks}
+        return replace(
+            self,
+            phases={name: size for name, size in self.phases.items() if name in used_phases},
+            finetunings={name: size for name, size in self.finetunings.items() if name in used_tasks},
+        )
 
     def finetuning_size(self, task: str) -> Size:
         """Return the size of a fine-tuning's jobs, by its task."""
