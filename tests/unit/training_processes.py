@@ -140,7 +140,7 @@ class Trainer:
     def finish(self) -> int:
         """Wait; returns rank 0's exit status."""
         for process in self._processes:
-            process.join(120)
+            process.join(300)  # the first program that is compiled takes minutes on a busy machine
             assert process.exitcode is not None, f"still running:\n{self.log.read_text()}"
         return self._processes[0].exitcode
 
