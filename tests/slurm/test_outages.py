@@ -90,8 +90,8 @@ def test_accounting_that_is_away_is_not_taken_for_none(cluster: Cluster, tmp_pat
     cluster.start_daemon("slurmdbd")
     wait_until(lambda: succeeds("sacct"), "slurmdbd", cluster)
     assert away.stderr == (
-        "error: site.yaml: account: Slurm's accounting does not answer (sacctmgr fails); try again, or, if it never "
-        "answers here, leave it out\n"
+        f"error: {tmp_path}/site.yaml: account: Slurm's accounting does not answer (sacctmgr fails); try again, or, if "
+        "it never answers here, leave it out\n"
     )
     subprocess.run(command, capture_output=True, check=True)
 
