@@ -24,8 +24,8 @@ _HIDING_NAMESPACE = re.compile(rb'<namespace key="(?:6|14)"[^<>]*>([^<]+)<')  # 
 _TITLE = re.compile(rb"<title>([^<]*)</title>")
 _REVISION = re.compile(rb"<revision>\s*<id>(\d+)</id>")
 # A namespace may have aliases, which a dump does not list: pages in Chinese write [[分类:日本]] and [[分類:日本]].
-# These are the aliases of the category namespace in MediaWiki's languages (languages/messages/Messages*.php) but those
-# that are other words elsewhere, as Class, Rang, Sanat, Тоба and 类.
+# These are the aliases of the category namespace in MediaWiki's languages (languages/messages/Messages*.php), except
+# those that are other words elsewhere, as Class, Rang, Sanat, Тоба and 类.
 _NAMES_OF_CATEGORIES = (
     "Categoria Categorie Categoría Categuria Catégorie Kadegorie Kategori Kategoria Kategorie Kategorija Kategoriya "
     "Kategoriye Kategoría Katejori Kattegerie Kattejori Katēggoría Kaurian Saachjrop Saachjropp Sachjrop Törkem "

@@ -7,7 +7,7 @@ import re
 from html.entities import html5
 
 _REFERENCE = re.compile(r"&(?:#0*+(\d*+)|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
-MAX_DIGITS = 7  # Python rejects a number of thousands of digits
+_MAX_DIGITS = 7  # Python rejects a number of thousands of digits
 
 
 def unescape(text: str) -> str:
@@ -17,6 +17,6 @@ def unescape(text: str) -> str:
 
 def _character(reference: re.Match[str]) -> str:
     if (digits := reference[1]) is not None:
-        return html.unescape(f"&#{digits or 0};") if len(digits) <= MAX_DIGITS else ""
+        return html.unescape(f"&#{digits or 0};") if len(digits) <= _MAX_DIGITS else ""
     is_known = reference[0][1] == "#" or reference[0][1:] in html5
     return html.unescape(reference[0]) if is_known else reference[0]

@@ -71,12 +71,16 @@ def apply_arguments(config: Json, arguments: Iterable[str], schema_path: Path | 
 
 def steps_to_keep(arguments: Iterable[str]) -> list[tuple[str, int]]:
     """Return the checkpoints that Snakemake's --config arguments keep, as phases and steps. Raises BertlineError."""
-    values = [value for key, _, value in (argument.partition("=") for argument in arguments) if key == KEEP]
-    if wrong := [value for value in values if not STEP.fullmatch(value)]:
-        raise BertlineError(
-            f"{KEEP}={wrong[0]}: only jobs are given this; ask for a checkpoint by its name, as phase1@step-5"
-        )
-    return [(phase, int(step)) for phase, step in (value.split("-") for value in values)]
+    steps = []
+    for key, _, value in (argument.partition("=") for argument in arguments):
+        if key != KEEP:
+            continue
+        if not (match := STEP.fullmatch(value)):
+            raise BertlineError(
+                f"{KEEP}={value}: only jobs are given this; ask for a checkpoint by its name, as phase1@step-5"
+            )
+        steps.append((match[1], int(match[2])))
+    return steps
 
 
 def apply_settings(config: Any, settings: Iterable[str], schema_path: Path | str) -> Any:
