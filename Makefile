@@ -117,13 +117,12 @@ resources/sample/sample.json: | $(READY) # a new environment makes the same samp
 PARALLEL := OMP_NUM_THREADS=1 pytest --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 25
 
 test: $(READY) ## run the tests that take seconds: minutes on two cores
-	$(PARALLEL) --numprocesses logical tests/workflow tests/unit -m "not slow and not alone"
+	$(PARALLEL) --numprocesses logical tests/workflow tests/unit -m "not slow"
 
 # More processes than cores: these tests wait for schedulers, terminals, signals and hosts.
 test-slow: $(READY) ## run the tests of whole graphs, of kills, of large files: longer than all of `make test`
 	$(PARALLEL) --numprocesses "$$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))" \
-		$$(grep -l "mark\.slow" tests/workflow/*.py tests/unit/*.py) -m "slow and not alone"
-	pytest $$(grep -l "mark\.alone" tests/unit/*.py) -m alone
+		$$(grep -l "mark\.slow" tests/workflow/*.py tests/unit/*.py) -m slow
 
 test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)
 	PYTEST_ADDOPTS="$$TESTS" pytest tests/slurm -rs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import time
 from pathlib import Path
@@ -19,7 +18,6 @@ from training_processes import CONTEXT, Trainer, free_port, set_environment
 from bertline.console import BertlineError
 from bertline.training.data.load_balancing import measure_rank_weights, parse_rank_weights
 
-CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 MODEL = {
     "hidden_size": 128,
     "num_hidden_layers": 4,
@@ -33,8 +31,24 @@ GIVEN: dict[str, Any] = {**recipe(global_batch_size=96), "model": MODEL}
 ROUNDS, STEPS = 5, 3
 
 
+def slow_down(accumulator: Any) -> None:
+    """Make a micro-batch about four times as long: nine more forward passes, a backward pass being two of them."""
+    forward = accumulator.forward
+
+    def slow_forward(micro_batch: Any) -> Any:
+        with torch.no_grad():
+            for _ in range(9):
+                forward(micro_batch)
+        return forward(micro_batch)
+
+    accumulator.forward = slow_forward
+
+
 def compute(rank: int, ranks: int, port: int, card: Path, output: Path) -> None:
-    """Time steps with equal and with measured parts in turns; rank 0 writes times, weights and the last gradient."""
+    """Time steps with equal and with measured parts in turns; rank 0 writes times, weights and the last gradient.
+
+    Rank 1 is slower by work, not by what else the machine does, which would make the test depend on that.
+    """
     from gradient_helpers import accumulate
 
     from bertline.training.data.opening import open_training_data
@@ -48,6 +62,8 @@ def compute(rank: int, ranks: int, port: int, card: Path, output: Path) -> None:
     data = open_training_data(card, 32, group.device)
     model = make_model(GIVEN, data)
     accumulator = GradientAccumulator(model, data, GIVEN, group, Batching(32, 4))
+    if rank == 1:
+        slow_down(accumulator)
     seconds: dict[str, list[float]] = {"equal": [], "measured": []}
     weights: list[float] = []
     for _ in range(ROUNDS if ranks > 1 else 1):
@@ -68,42 +84,26 @@ def compute(rank: int, ranks: int, port: int, card: Path, output: Path) -> None:
         (output / "times.json").write_text(json.dumps({"seconds": seconds, "rank_weights": weights}))
 
 
-def run(card: Path, output: Path, *, ranks: int, cores: list[int]) -> dict[str, Any]:
+def run(card: Path, output: Path, *, ranks: int) -> dict[str, Any]:
     output.mkdir()
     port = free_port()
     processes = [CONTEXT.Process(target=compute, args=(rank, ranks, port, card, output)) for rank in range(ranks)]
-    for process, core in zip(processes, cores, strict=True):
-        process.start()
-        os.sched_setaffinity(process.pid, {core})
     for process in processes:
-        process.join(200)
+        process.start()
+    for process in processes:
+        process.join(300)
         assert process.exitcode == 0
     return json.loads((output / "times.json").read_text())
 
 
-def keep_busy(core: int) -> None:
-    os.sched_setaffinity(0, {core})
-    while True:
-        pass
-
-
 @pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores, one of which other programs keep busy")
-def test_a_rank_slowed_from_outside_gets_less_and_the_gradient_stays(tmp_path):
+def test_a_slower_rank_gets_less_and_the_gradient_stays(tmp_path):
     card = write_dataset(tmp_path / "dataset")
-    loads = [CONTEXT.Process(target=keep_busy, args=(CORES[1],), daemon=True) for _ in range(3)]
-    for load in loads:
-        load.start()
-    try:
-        both = run(card, tmp_path / "two", ranks=2, cores=CORES[:2])
-    finally:
-        for load in loads:
-            load.kill()
-    assert both["rank_weights"][1] < 0.8 * both["rank_weights"][0]
+    both = run(card, tmp_path / "two", ranks=2)
+    assert both["rank_weights"][1] < 0.6 * both["rank_weights"][0]
     equal, measured = (statistics.median(both["seconds"][name]) for name in ("equal", "measured"))
     assert measured < equal
-    run(card, tmp_path / "one", ranks=1, cores=CORES[:1])
+    run(card, tmp_path / "one", ranks=1)
     gradient, expected = (load_file(tmp_path / name / "gradient") for name in ("two", "one"))
     for name, tensor in expected.items():
         torch.testing.assert_close(gradient[name], tensor, rtol=1e-3, atol=1e-6)
