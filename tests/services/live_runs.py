@@ -58,7 +58,7 @@ def followers(root: Path, records: list[Path], uri: str, number: int) -> Iterato
         for one in running:
             one.terminate()
         for one in running:
-            one.wait(timeout=60)
+            one.wait(timeout=240)
 
 
 def held(uri: str, origin: str = "") -> dict[str, Counter]:

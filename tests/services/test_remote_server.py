@@ -97,7 +97,7 @@ def test_the_follower_keeps_a_server_behind_a_token_up_to_date_without_showing_t
             shown = " ".join(part for one in family for part in one.cmdline()) + (tmp_path / "log").read_text()
             assert f"MLflow: {uri} " in shown
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(240) == 0
     assert not files_with(TOKEN, tmp_path)
 
 

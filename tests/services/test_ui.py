@@ -52,7 +52,7 @@ def ui(
         yield process, opened
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(240)
 
 
 # SIGHUP: its terminal was closed.
@@ -63,9 +63,9 @@ def test_only_who_has_the_password_is_served_and_everything_ends_with_it(folder:
         wait_until(opened.exists, "the browser's start")
         # The server answered before the browser was opened.
         url = f"http://127.0.0.1:{port}/{SEARCH}"
-        assert requests.post(url, json={"max_results": 1}, timeout=30).status_code == 401
+        assert requests.post(url, json={"max_results": 1}, timeout=240).status_code == 401
         address = opened.read_text().partition("url=")[2].partition('"')[0]
-        assert requests.post(f"{address}/{SEARCH}", json={"max_results": 1}, timeout=30).status_code == 200
+        assert requests.post(f"{address}/{SEARCH}", json={"max_results": 1}, timeout=240).status_code == 200
         assert address in (folder / "log").read_text()
         family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         # Other users see command lines.
@@ -73,7 +73,7 @@ def test_only_who_has_the_password_is_served_and_everything_ends_with_it(folder:
         assert not [one for one in family if password in " ".join(one.cmdline())]
         assert len(family) >= 3
         process.send_signal(number)
-        process.wait(60)
+        process.wait(240)
         assert not [one for one in family[1:] if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
@@ -93,7 +93,7 @@ def test_the_server_answers_before_the_browser_is_opened(folder: Path) -> None:
     browser.write_text(
         f"#!{sys.executable}\nimport pathlib, urllib.error, urllib.request\n"
         "try:\n"
-        f"    answer = urllib.request.urlopen('http://127.0.0.1:{port}/health', timeout=30).status\n"
+        f"    answer = urllib.request.urlopen('http://127.0.0.1:{port}/health', timeout=240).status\n"
         "except urllib.error.URLError as error:\n"
         "    answer = error\n"
         f"pathlib.Path({str(folder / 'answer.part')!r}).write_text(str(answer))\n"

@@ -342,7 +342,7 @@ def nodes_in_state(state: str) -> set[str]:
 
 
 def wait_until(
-    holds: Callable[[], object], what: str, cluster: Cluster | None = None, *, seconds: float = 90.0
+    holds: Callable[[], object], what: str, cluster: Cluster | None = None, *, seconds: float = 300.0
 ) -> None:
     """Look until `holds`; a busy machine gets the time it needs."""
     deadline = time.monotonic() + seconds

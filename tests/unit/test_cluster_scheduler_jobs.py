@@ -228,7 +228,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not path.exists():
         assert time.monotonic() < deadline, path
         time.sleep(0.01)

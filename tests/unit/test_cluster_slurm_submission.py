@@ -210,7 +210,7 @@ def test_after_ctrl_c_no_job_is_submitted(slurm: Slurm, waiting_sbatch: Callable
     interrupt_snakemake()
     third = waiting_sbatch()
     for process in (first, second, third):
-        assert process.communicate(timeout=30) == ("", "snakemake has ended; this job is not submitted\n")
+        assert process.communicate(timeout=240) == ("", "snakemake has ended; this job is not submitted\n")
         assert process.returncode == 1
     assert slurm.calls == 1
 
@@ -229,7 +229,7 @@ def test_a_job_that_is_accepted_after_ctrl_c_is_canceled(slurm: Slurm, waiting_s
     interrupt_snakemake()
     process.send_signal(signal.SIGINT)  # as a terminal does
     (slurm.folder / "interrupted").touch()
-    assert process.communicate(timeout=30) == ("", "snakemake has ended; its new job 101 was canceled\n")
+    assert process.communicate(timeout=240) == ("", "snakemake has ended; its new job 101 was canceled\n")
     assert process.returncode == 1
     assert (slurm.folder / "canceled").read_text() == "101\n"
 
@@ -259,7 +259,7 @@ def test_after_ctrl_c_a_job_whose_answer_was_lost_is_looked_up_and_canceled(
     while not slurm.calls:
         time.sleep(0.05)
     interrupt_snakemake()
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=240)
     (line,) = errors.splitlines()
     assert (output, process.returncode) == ("", 1)
     assert line.startswith(said)

@@ -110,7 +110,7 @@ def test_samples_of_slow_storage_are_read_at_once(finished: Path, monkeypatch: p
     waits = itertools.count(0, 100)
     monkeypatch.setattr(dataset, "major_faults", lambda: next(waits))
     monkeypatch.setattr(
-        dataset, "wait_for_pages", lambda _, __, count: together.wait(timeout=60) if count > 1 else None
+        dataset, "wait_for_pages", lambda _, __, count: together.wait(timeout=240) if count > 1 else None
     )
     reader = open_dataset(finished, 64, "train")
     reader.gather(np.arange(16))

@@ -101,16 +101,16 @@ def test_two_that_write_the_same_folder_do_not_mix(tmp_path: Path) -> None:
         with write_folder_atomically(tmp_path / "out") as aside:
             (aside / "a").write_text("first")
             has_begun.set()
-            may_end.wait(10)
+            may_end.wait(240)
             (aside / "b").write_text("first")
 
     thread = threading.Thread(target=first)
     thread.start()
-    has_begun.wait(10)
+    has_begun.wait(240)
     with write_folder_atomically(tmp_path / "out") as aside:
         (aside / "a").write_text("second")
         may_end.set()
-        thread.join(10)
+        thread.join(240)
         assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {"a": "first", "b": "first"}
     assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {"a": "second"}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -136,7 +136,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
         killed.stdout.readline()
         asides = [tmp_path / living.stdout.readline().strip()]
         killed.send_signal(signal.SIGKILL)
-        killed.wait(10)
+        killed.wait(240)
         assert len(list(tmp_path.iterdir())) == 2
         for other in (".out.txt.part", ".out.mine.part", ".another.01234567.part"):
             (tmp_path / other).mkdir()
@@ -147,6 +147,6 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     finally:
         for process in (killed, living):
             os.kill(process.pid, signal.SIGKILL) if process.poll() is None else None
-            process.wait(10)
+            process.wait(240)
             if process.stdout is not None:
                 process.stdout.close()

@@ -48,13 +48,13 @@ def test_ranks_whose_trainings_end_at_different_times_meet_before_a_collective(
     def gather(group: Group, values: list[float]) -> Tensor:
         assert trained == {0, 1, 2}, "a collective would time out"
         gathered[group.rank] = values
-        all_arrive.wait(20)
+        all_arrive.wait(240)
         return torch.tensor([gathered[rank] for rank in range(2)])
 
     def fit(_seed: int, _team: Group, place: Path) -> Any:
         worker = worker_of(place)
         if worker == 1:
-            other_waits.wait(20)  # rank 0 has finished both of its own
+            other_waits.wait(240)  # rank 0 has finished both of its own
         trained.add(worker)
         return learner_with(SCORES[worker]), worker
 
@@ -77,7 +77,7 @@ def test_of_workers_with_equal_scores_the_first_is_the_result(
 
     def gather(group: Group, values: list[float]) -> Tensor:
         gathered[group.rank] = values
-        all_arrive.wait(20)
+        all_arrive.wait(240)
         return torch.tensor([gathered[rank] for rank in range(ranks)])
 
     def fit(_seed: int, _team: Group, place: Path) -> Any:

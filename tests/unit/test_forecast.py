@@ -402,7 +402,7 @@ def test_an_error_of_the_forecast_or_of_drawing_is_no_time_left() -> None:
 
     display.forecast.remaining_jobs = break_once_looked
     display.forecast.start()
-    assert looked.wait(60)
+    assert looked.wait(240)
     display.stop()
     assert "0 of 1 jobs\n" in below(display)
     display._render = broken  # type: ignore[method-assign]

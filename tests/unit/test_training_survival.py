@@ -121,7 +121,7 @@ def test_a_compiled_network_killed_on_two_ranks_ends_with_the_same_bits(card, tm
     options = {"ranks": 2, "compiled": True, "micro_batch_tokens": 256}
     train(given, card, undisturbed, **options)
     trainer = Trainer(given, card, output, **options, checkpoint_every=3)
-    assert trainer.kill_when(lambda: newest_step(output / "checkpoints") >= 3, seconds=100)
+    assert trainer.kill_when(lambda: newest_step(output / "checkpoints") >= 3)
     text = train(given, card, output, **options).log.read_text()
     assert "resuming" in text
     assert "no longer the same bits" not in text

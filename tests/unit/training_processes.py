@@ -144,15 +144,15 @@ class Trainer:
             assert process.exitcode is not None, f"still running:\n{self.log.read_text()}"
         return self._processes[0].exitcode
 
-    def kill_when(self, ready: Callable[[], bool], *, seconds: float = 60.0) -> bool:
+    def kill_when(self, ready: Callable[[], bool], *, seconds: float = 240.0) -> bool:
         """SIGKILL all ranks as soon as `ready`; returns whether they were still running."""
         running = self.wait_until(ready, seconds=seconds)
         self.signal(signal.SIGKILL)
         for process in self._processes:
-            process.join(30)
+            process.join(240)
         return running
 
-    def wait_until(self, ready: Callable[[], bool], *, seconds: float = 60.0) -> bool:
+    def wait_until(self, ready: Callable[[], bool], *, seconds: float = 240.0) -> bool:
         """Wait until `ready` or an end; returns whether all ranks are still running."""
         deadline = time.monotonic() + seconds
         while self.running() and not ready():

@@ -57,7 +57,7 @@ def test_a_cancelled_training_saves_and_the_next_one_ends_it(
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=120)
     assert process.returncode != 0, output
-    wait_until(lambda: not queue(programs), "end of the job", seconds=60)
+    wait_until(lambda: not queue(programs), "end of the job")
     log = (cluster.folder / weights).with_name("checkpoints") / "training.log"
     (saved,) = re.findall(r"asked to stop: step (\d+) is saved", log.read_text())
     cluster.run(weights)

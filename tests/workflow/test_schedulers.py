@@ -216,7 +216,7 @@ def test_a_cancelled_snakemake_leaves_no_process(encoded: Cluster) -> None:
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=120)
     assert process.returncode != 0, output
-    wait_until(lambda: encoded.jobs()[-1]["state"] == "over", "end of the job", seconds=60)
+    wait_until(lambda: encoded.jobs()[-1]["state"] == "over", "end of the job")
     assert encoded.jobs()[-1]["status"] == 271
     assert not encoded.processes()
     assert not (encoded.folder / weights).exists()
