@@ -74,6 +74,8 @@ def test_a_name_asks_for_the_files_of_the_folder_to_which_its_link_leads(planned
     jobs = made(dry_run(planned, "--", f"{RUN}/phase1"))
     assert f"results/phases/{phase1}/model.safetensors" in jobs
     assert not any("finetunings" in file or run["phases"]["phase2"] in file for file in jobs)
+    # Without the run's record, `make ui` and the report would find nothing.
+    assert paths.RECORD.format(run="first", fingerprint=run["fingerprint"]) in jobs
     jobs = made(dry_run(planned, "--", f"{RUN}/dataset/seq128/00001.h5", f"./{RUN}/dataset/shards/"))
     assert f"results/datasets/{dataset}/seq128/00001.h5" in jobs
     assert f"results/datasets/{dataset}/seq128/00000.h5" not in jobs

@@ -2,7 +2,7 @@
 
 from bertline.cluster.unlock import explain_lock
 from bertline.planning import names
-from bertline.planning.requested import files_of_names
+from bertline.planning.requested import files_of_names, records_of_names
 
 
 def makes(file):
@@ -45,9 +45,11 @@ def with_named_files(prepare_dag):
         with exit_on_errors():
             if not workflow.dryrun:
                 write_links(plan, existing_only=True)
+            records = records_of_names(plan, workflow.dag_settings.targets)
             for option in ("targets", "forcerun", "until", "omit_from"):
                 given = getattr(workflow.dag_settings, option)
                 setattr(workflow.dag_settings, option, named_files(given))
+            workflow.dag_settings.targets |= set(records)
             pass_on_steps()
             return prepare_dag(*arguments, **options)
 

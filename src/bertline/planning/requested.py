@@ -12,6 +12,7 @@ from bertline.console import BertlineError
 from bertline.corpus.sources import parts_of
 from bertline.planning.names import RUNS, Name, is_listed, names_of
 from bertline.planning.plan import Plan
+from bertline.planning.targets import of_runs
 from bertline.results import paths
 from bertline.results.kept import missing_models
 
@@ -36,7 +37,7 @@ def files_of_names(plan: Plan, given: Iterable[str], rules: Collection[str], mak
     named = {target: path for path, target in links.items()}  # the folder behind a link has the link's name
 
     def files(name: str) -> list[str]:
-        path = os.path.relpath(name) if os.path.isabs(name) else os.path.normpath(name)
+        path = _relative(name)
         path = named.get(path, path)
         if path in names:
             if given_files := [file for file in names[path].files if Path(file).exists() and not makes(file)]:
@@ -61,6 +62,19 @@ def files_of_names(plan: Plan, given: Iterable[str], rules: Collection[str], mak
         raise _unknown(name, nearest(path, [*names, *rules], plan.runs), inside)
 
     return [file for name in given for file in ([name] if name in rules else files(name))]
+
+
+def records_of_names(plan: Plan, given: Iterable[str]) -> list[str]:
+    """Return the records of the runs in whose folders a name is.
+
+    The report, MLflow and `make clean` find results by records, also if nothing but a phase was requested.
+    """
+    above = {str(folder) for name in given for folder in Path(_relative(name)).parents}
+    return of_runs(paths.RECORD, {name: run for name, run in plan.runs.items() if paths.RUN.format(run=name) in above})
+
+
+def _relative(name: str) -> str:
+    return os.path.relpath(name) if os.path.isabs(name) else os.path.normpath(name)
 
 
 def _deleted_models(plan: Plan, files: Iterable[str]) -> list[str]:
