@@ -501,7 +501,7 @@ def candidates_of(query_ids: list[str], passages: int) -> Candidates:
 
 
 def test_equal_scores_are_ordered_as_trec_eval_does(tmp_path: Path) -> None:
-    candidates, scores = candidates_of(["q"], 4), np.array([0.5, 1.0, 1.0, 1.0 + 1e-9])  # of float32, three are equal
+    candidates, scores = candidates_of(["q"], 4), np.array([0.5, 1.0 + 1e-9, 1.0, 1.0])  # of float32, three are equal
     write_rankings(candidates, scores, tmp_path / "ranking.tsv", tmp_path / "run.trec")
     assert (tmp_path / "ranking.tsv").read_text() == "q\tp3\t1\nq\tp2\t2\nq\tp1\t3\nq\tp0\t4\n"
     assert (tmp_path / "run.trec").read_text().splitlines()[0] == "q Q0 p3 1 1 bertline"
@@ -552,7 +552,7 @@ def test_a_run_is_in_the_order_of_trec_eval(tmp_path: Path) -> None:
 
     files = write_files(tmp_path, queries=2, candidates=3)
     tokenizer = tokenizer_of_collection(tmp_path, files)
-    run = {"p000": 1.0, "p002": 1.0, "p001": 20.0, "p004": 20.00000001, "p003": 3.0}
+    run = {"p000": 1.0, "p002": 1.0, "p001": 20.00000001, "p004": 20.0, "p003": 3.0}
     path = tmp_path / "run.trec"
     path.write_text("".join(f"q0 Q0 {passage} 1 {score} x\n" for passage, score in run.items()))
     queries = read_texts(Path(files["queries"]), tokenizer)
