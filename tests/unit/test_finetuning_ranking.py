@@ -370,6 +370,7 @@ BAD = {
     ],
     "qrels": [
         ("q0\t0\tp000\tyes\n", "line 1: it has to be a query, 0, a passage and a whole number"),
+        ("q0\t0\tp000\t1\nq0\t0\tp001\t1001\n", "line 2: grade 1001, allowed are at most 1000; lower the grades"),
         ("q0\t0\tp000\t1\nq0\t0\tp000\t0\n", "line 2: passage p000 is judged twice for query q0"),
         ("other\t0\tp000\t1\n", "none of the queries is judged"),
         ("q0\t0\tp000\t0\n", "no passage has a grade of at least 1; lower relevance_level"),

@@ -18,6 +18,7 @@ from bertline.finetuning.ranking.texts import CHUNK, Texts, id_of
 from bertline.finetuning.sequences import gather
 
 PADDING = b"00000000"  # in the place of passages that a query lacks of its 1,000, in files made for TPUs
+LARGEST_GRADE = 1000  # trec_eval takes memory for every grade up to the largest in the file
 
 Qrels = dict[str, dict[str, int]]  # grade by query and passage
 
@@ -44,11 +45,13 @@ class Candidates:
 def read_qrels(path: Path) -> Iterator[tuple[str, str, str, int]]:
     """Yield the place, the query, the passage and the grade of each line `query 0 passage grade`.
 
-    Raises BertlineError for a line of another form.
+    Raises BertlineError for a line of another form, or a grade above 1,000.
     """
     for where, cells in read_fields(path):
         if len(cells) != 4 or not re.fullmatch("-?[0-9]{1,9}", cells[3]):
             raise BertlineError(f"{where}: it has to be a query, 0, a passage and a whole number; correct the line")
+        if int(cells[3]) > LARGEST_GRADE:
+            raise BertlineError(f"{where}: grade {cells[3]}, allowed are at most {LARGEST_GRADE}; lower the grades")
         yield where, cells[0], cells[2], int(cells[3])
 
 
