@@ -149,16 +149,43 @@ def test_resumed_with_another_number_of_threads_it_keeps_the_old_one_and_reports
     assert json.loads((tmp_path / "other/recipe.json").read_text())["threads"] == 1
 
 
-def test_a_changed_recipe_is_never_resumed(card, tmp_path):
-    output = tmp_path / "phase"
-    train(recipe(steps=3), card, output)
-    other = {**recipe(steps=4, learning_rate=0.01), "fingerprint": "b" * 16}
-    trainer = train(other, card, output)
-    text = trainer.log.read_text()
-    assert "step-00000003 is of another model" in text
-    assert "resuming" not in text
-    assert read_json(output / "checkpoints/step-00000003/state.json")["fingerprint"] == "a" * 16
-    assert "b" * 16 in (output / "recipe.json").read_text()
+def files_in(output):
+    return {path: path.read_bytes() for path in output.rglob("*") if path.is_file() and path.name != ".lock.guard"}
+
+
+def refusal(given, card, output):
+    """The one line of a training that is refused, which changes no file."""
+    before = files_in(output)
+    trainer = Trainer(given, card, output)
+    assert trainer.finish() == 1
+    assert files_in(output) == before
+    assert "Traceback" not in trainer.log.read_text()
+    return trainer.log.read_text().splitlines()[-1]
+
+
+OTHER = {**recipe(steps=4, learning_rate=0.01), "fingerprint": "b" * 16}
+
+
+def test_a_changed_recipe_never_continues_what_another_began(card, tmp_path):
+    output, given = tmp_path / "phase", recipe(steps=3)
+    assert Trainer(given, card, output, stop_after_minutes=0.0).finish() == 75
+    expected = f"error: {output} is the unfinished phase {'a' * 16}, not {'b' * 16}; name another output"
+    assert refusal(OTHER, card, output) == expected
+    (output / "checkpoints/recipe.json").unlink()
+    assert "step-00000001 is a checkpoint of another model than bbbb" in refusal(OTHER, card, output)
+    train(given, card, output, log_every=1)
+    assert [point["step"] for point in journal(output)] == [0, 1, 2, 3]
+
+
+def test_a_changed_recipe_never_replaces_what_another_finished(card, tmp_path):
+    """Also when its checkpoints are gone."""
+    output, given = tmp_path / "phase", recipe(steps=3)
+    train(given, card, output)
+    expected = f"error: {output} is the finished phase {'a' * 16}, not {'b' * 16}; name another output"
+    assert refusal(OTHER, card, output) == expected
+    shutil.rmtree(output / "checkpoints")
+    assert refusal(OTHER, card, output) == expected
+    assert "finished before" in train(given, card, output).log.read_text()
 
 
 def test_a_second_trainer_waits_or_reports_the_lock(card, tmp_path):

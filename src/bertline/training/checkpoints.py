@@ -186,6 +186,12 @@ def checkpoint_at(directory: Path, fingerprint: str, step: int) -> tuple[Path, d
     return None if state.get("fingerprint") != fingerprint or _damage(path, state) else (path, state)
 
 
+def checkpoint_of_another(directory: Path, fingerprint: str) -> Path | None:
+    """Return a checkpoint of another fingerprint; None if there is none."""
+    own = {path for path, _ in _own_checkpoints(directory, fingerprint)}
+    return next((path for path in paths.checkpoints_in(directory).values() if path not in own), None)
+
+
 def valid_checkpoints(directory: Path, fingerprint: str) -> Iterator[tuple[int, Path]]:
     """Yield the step and the path of each checkpoint of `fingerprint`, oldest first.
 

@@ -18,6 +18,7 @@ from bertline.training.lock import TrainingLock, acquire
 from bertline.training.options import Options
 from bertline.training.phase import Phase
 from bertline.training.profiling import marked, profiled
+from bertline.training.started import check_folder
 from bertline.training.stop import StopSignal, end_with_saved
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,8 @@ def train(
         output: the phase's folder; checkpoints are in its subfolder checkpoints/.
         initial_weights: the folder that the recipe's `initial_weights` names.
 
-    Raises BertlineError if data, weights or settings do not match, or the loss stays non-finite.
+    Raises BertlineError if data, weights or settings do not match, if `output` is the folder of another recipe, or if
+    the loss stays non-finite.
     """
     group = join_group(options.threads)
     if not group.is_rank_zero:
@@ -57,6 +59,8 @@ def train(
         if group.broadcast(group.is_rank_zero and _is_finished(output, recipe["fingerprint"])):
             logger.info("finished before: %s", output / paths.WEIGHTS)
             return
+        if group.is_rank_zero:
+            check_folder(output, recipe["fingerprint"])
         phase = Phase(recipe, card_json, output, group, lock, options, stop_signal, initial_weights=initial_weights)
         profiling: AbstractContextManager[Callable[[], None] | None] = nullcontext()
         if options.profile and options.profiler == "nsight":

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
+from bertline.console import BertlineError
 from bertline.files import CHECKOUT, one_line_damage, read_object, write_json
 from bertline.results import paths
+from bertline.training.checkpoints import checkpoint_of_another
 from bertline.training.lock import own_job
 
 CODE = ("src", "workflow", "Snakefile")  # what results depend on; configurations may be anywhere, also untracked
@@ -37,6 +39,19 @@ def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
         jobs = list(dict.fromkeys([*earlier, *([job] if job else [])]))
     write_json(path, {**recipe, "jobs": jobs})
     return jobs
+
+
+def check_folder(output: Path, fingerprint: str) -> None:
+    """Raise BertlineError if the folder of a phase has outputs, or a training, of another fingerprint."""
+    checkpoints = output / paths.CHECKPOINTS
+    for path, what in ((output / paths.RECIPE, "finished phase"), (checkpoints / paths.RECIPE, "unfinished phase")):
+        theirs = read_object(path).get("fingerprint", fingerprint) if path.exists() else fingerprint
+        if theirs != fingerprint:
+            raise BertlineError(f"{output} is the {what} {theirs}, not {fingerprint}; name another output")
+    if other := checkpoint_of_another(checkpoints, fingerprint):
+        raise BertlineError(
+            f"{other} is a checkpoint of another model than {fingerprint}; name another output, or move it away"
+        )
 
 
 def frozen_recipe(recipe: dict[str, Any], *, device: torch.device, world_size: int, threads: int) -> dict[str, Any]:
