@@ -342,14 +342,52 @@ def test_candidates_are_read_in_their_published_forms(tmp_path: Path, form: str)
     assert found.padding == 1
 
 
-def test_candidates_of_equal_rank_are_in_the_order_of_their_lines(tmp_path: Path) -> None:
-    files = write_files(tmp_path, queries=2, candidates=3)
-    tokenizer = tokenizer_of_collection(tmp_path, files)
-    path = tmp_path / "given.tsv"
-    path.write_text("q0\tp004\t2\nq0\tp001\t1\nq0\tp002\t1\nq0\tp000\t1\n")
-    queries = read_texts(Path(files["queries"]), tokenizer)
-    found = read_candidates(path, queries, open_collection(tmp_path / "tokenized-collection", tokenizer).passages)
-    assert found.passage_ids.tolist() == [b"p001", b"p002", b"p000", b"p004"]
+def read_numbered(folder: Path, lines: str) -> Candidates:
+    """Read candidates of queries and passages whose ids are numbers from 0, as MS MARCO's are."""
+    files = {"collection": "was born in p", "queries": "where was n"}
+    for name, text in files.items():
+        (folder / f"{name}.tsv").write_text("".join(f"{number}\t{text}{number}\n" for number in range(10)))
+    tokenizer = tokenizer_of_collection(folder, {"collection": str(folder / "collection.tsv")})
+    (folder / "given.tsv").write_text(lines)
+    passages = open_collection(folder / "tokenized-collection", tokenizer).passages
+    return read_candidates(folder / "given.tsv", read_texts(folder / "queries.tsv", tokenizer), passages)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("1\t5\ta query\ta text\n1\t0\t6\t1\n", "given.tsv: line 2: it looks like a judgement"),
+        ("1 0 5 1\n", "given.tsv: line 1: it looks like a judgement"),
+        ("1 Q0 5 -1\n", "given.tsv: line 1: it looks like a judgement"),
+        # Triples: with an example for each relevant passage, and with several.
+        ("1\t5\t7\n2\t6\t8\n3\t4\t1\n", "given.tsv: of most queries no candidate has rank 0 or 1"),
+        ("1\t5\t7\n1\t5\t8\n", "given.tsv: of most queries no candidate has rank 0 or 1"),
+        # Judgements of three columns, and scores.
+        ("1\t5\t1\n1\t6\t1\n", "given.tsv: two candidates of query 1 have rank 1"),
+        ("1\t5\t12.5\n", "given.tsv: line 1: it has to be a query, a passage and perhaps a rank, a whole number"),
+        ("1\t5\t-3\n", "given.tsv: line 1: it has to be a query, a passage and perhaps a rank, a whole number"),
+    ],
+)
+def test_judgements_triples_and_scores_are_not_taken_for_candidates(tmp_path: Path, lines: str, message: str) -> None:
+    with pytest.raises(BertlineError, match=message):
+        read_numbered(tmp_path, lines)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "1\t0\twhere is 5\t5\n1\t5\twhere is 5\there\n",  # top1000.dev
+        "1\t0\tborn\tin 1990\n1\t5\tborn\t1\n",
+        "1\t0\t1\t25.2500\n1\t5\t2\t7.0000\n",  # of ColBERT: a rank and a score
+        "1\t5\t2\n1\t0\t1\n",
+        "1 5 1\n1 0 0\n",
+        "1\t5\t2.0\n1\t0\t1.0\n",
+        "1\t5\t40\n1\t0\t20\n2\t5\t1\n",  # the first ones of a query were left out
+        "1 Q0 0 1 9 x\n1 Q0 5 1 8 x\n",
+    ],
+)
+def test_passage_0_and_ranks_with_gaps_are_candidates(tmp_path: Path, lines: str) -> None:
+    assert read_numbered(tmp_path, lines).passage_ids.tolist()[:2] == [b"0", b"5"]
 
 
 def tokenizer_of_collection(folder: Path, files: dict[str, str]) -> Any:

@@ -128,10 +128,10 @@ def read_candidates(path: Path, queries: Texts, passages: Texts) -> Candidates:
     TREC's run files, `query Q0 passage rank score name`. Without a rank, the order is that of the lines; TREC's are
     ordered as by trec_eval: by the score as float32, equal ones by the passage's id, the last first.
 
-    Raises BertlineError for an empty file, a line of another form, a query or passage that does not exist, or a passage
-    that is twice among the candidates of a query.
+    Raises BertlineError for an empty file, a line of another form, a query or passage that does not exist, a passage
+    that is twice among the candidates of a query, or numbers that are not ranks.
     """
-    query_rows, passage_rows, ranks, of_runs = [], [], [], []
+    query_rows, passage_rows, ranks, forms = [], [], [], []
     padding = 0
     lines = _ranked_pairs(path)
     while chunk := list(islice(lines, CHUNK)):
@@ -141,23 +141,25 @@ def read_candidates(path: Path, queries: Texts, passages: Texts) -> Candidates:
         padding += len(chunk) - len(kept)
         if not kept:
             continue
-        places, query_ids, passage_ids, of_kept, is_of_run = zip(*kept, strict=True)
+        places, query_ids, passage_ids, of_kept, cells = zip(*kept, strict=True)
         query_rows.append(_rows(queries, places, query_ids, "query", "the queries"))
         passage_rows.append(_rows(passages, places, passage_ids, "passage", "the collection"))
         ranks.append(np.array(of_kept))
-        of_runs.append(np.array(is_of_run))
+        forms.append(np.array(cells, dtype=np.int8))
     if not query_rows:
         raise BertlineError(f"{path} contains no candidate; name a file with at least one")
     rows, passages_of = np.concatenate(query_rows), np.concatenate(passage_rows)
+    rank, form = np.concatenate(ranks), np.concatenate(forms)
     # Queries in the order in which they begin in the file.
     first = np.full(len(queries), len(rows))
     np.minimum.at(first, rows, np.arange(len(rows)))
     descending = -np.unique(passages.ids[passages_of], return_inverse=True)[1]
-    ties = np.where(np.concatenate(of_runs), descending, 0)  # of other files, in the order of the lines
-    order = np.lexsort((ties, np.concatenate(ranks), first[rows]))
+    ties = np.where(form == 6, descending, 0)  # of other files, in the order of the lines
+    order = np.lexsort((ties, rank, first[rows]))
     rows, passages_of = rows[order], passages_of[order]
-    _check_unique(path, rows, passages_of, queries, passages)
     starts = np.append(np.flatnonzero(np.append(True, rows[1:] != rows[:-1])), len(rows))
+    _check_ranks(path, queries, rows, starts, np.where(form == 3, rank, np.nan)[order])
+    _check_unique(path, rows, passages_of, queries, passages)
     return Candidates(
         [queries.ids[row].decode() for row in rows[starts[:-1]]],
         starts,
@@ -169,23 +171,30 @@ def read_candidates(path: Path, queries: Texts, passages: Texts) -> Candidates:
 
 
 class Line(NamedTuple):
-    """A candidate; `rank` orders those of a query, `of_run` says that it is of a TREC run."""
+    """A candidate; `rank` orders those of a query, `cells` is the number of cells of the line."""
 
     place: str
     query: bytes
     passage: bytes
     rank: float
-    of_run: bool
+    cells: int
 
 
 def _ranked_pairs(path: Path) -> Iterator[Line]:
     for number, (where, cells) in enumerate(read_fields(path)):
         try:
             match len(cells):
+                case 4 if _is_judgement(cells):
+                    raise BertlineError(
+                        f"{where}: it looks like a judgement: a query, 0, a passage and a grade; name a file of "
+                        "candidates"
+                    )
                 case 2 | 4:
                     query, passage, rank = cells[0], cells[1], float(number)
                 case 3:
                     query, passage, rank = cells[0], cells[1], float(cells[2])
+                    if rank < 0 or not rank.is_integer():
+                        raise ValueError
                 case 6:
                     query, passage, rank = cells[0], cells[2], -float(np.float32(cells[4]))
                 case _:
@@ -194,9 +203,15 @@ def _ranked_pairs(path: Path) -> Iterator[Line]:
                 raise ValueError
         except ValueError:
             raise BertlineError(
-                f"{where}: it has to be a query, a passage and perhaps a rank, or a line of a TREC run; correct it"
+                f"{where}: it has to be a query, a passage and perhaps a rank, a whole number from 0, or a line of a "
+                "TREC run; correct it"
             ) from None
-        yield Line(where, id_of(query, where), id_of(passage, where), rank, len(cells) == 6)
+        yield Line(where, id_of(query, where), id_of(passage, where), rank, len(cells))
+
+
+def _is_judgement(cells: list[str]) -> bool:
+    """Return whether a line of four cells is one of judgements, not of top1000.dev, which has a passage 0 as well."""
+    return cells[1] in ("0", "Q0") and len(cells[2].split()) == 1 and re.fullmatch("-?[0-9]{1,4}", cells[3]) is not None
 
 
 def _rows(texts: Texts, places: Sequence[str], ids: Sequence[bytes], kind: str, place: str) -> np.ndarray:
@@ -206,6 +221,25 @@ def _rows(texts: Texts, places: Sequence[str], ids: Sequence[bytes], kind: str, 
         where, wrong = places[absent[0]], ids[absent[0]].decode()
         raise BertlineError(f"{where}: {kind} '{wrong}' is not in {place}; add it there, or remove the line")
     return rows.astype(np.int32)
+
+
+def _check_ranks(path: Path, queries: Texts, rows: np.ndarray, starts: np.ndarray, ranks: np.ndarray) -> None:
+    """Raise BertlineError for numbers that are not ranks, but grades, or passages of triples.
+
+    ranks: float64 [N], in rising order for each query; NaN for a candidate without one.
+    """
+    best = ranks[starts[:-1]]
+    if (best > 1).sum() > len(best) / 2:  # of some queries, the first ones may have been left out
+        raise BertlineError(
+            f"{path}: of most queries no candidate has rank 0 or 1, as in triples; name a file of candidates, or "
+            "number them from 1"
+        )
+    same = np.flatnonzero((rows[1:] == rows[:-1]) & (ranks[1:] == ranks[:-1]))
+    if len(same):
+        raise BertlineError(
+            f"{path}: two candidates of query {queries.ids[rows[same[0]]].decode()} have rank {ranks[same[0]]:.0f}; "
+            "give them different ranks, or none for the order of the lines"
+        )
 
 
 def _check_unique(path: Path, rows: np.ndarray, passages_of: np.ndarray, queries: Texts, passages: Texts) -> None:
