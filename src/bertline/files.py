@@ -174,10 +174,12 @@ def write_link(link: Path, target: Path) -> None:
     if link.exists() and not link.is_symlink():
         return
     link.parent.mkdir(parents=True, exist_ok=True)
-    temporary = link.with_name(f".{link.name}.link")
-    temporary.unlink(missing_ok=True)
+    temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}.part")  # other processes may write the same link
     temporary.symlink_to(relative)
-    temporary.replace(link)
+    try:
+        temporary.replace(link)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path | str, text: str, *, mode: int = 0o666) -> None:

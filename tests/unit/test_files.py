@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from bertline.console import BertlineError
-from bertline.files import check_replaceable, write_folder_atomically
+from bertline.files import check_replaceable, write_folder_atomically, write_link
 
 NAMES = ("config.json", "*.bin")
 
@@ -150,3 +151,20 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
             process.wait(240)
             if process.stdout is not None:
                 process.stdout.close()
+
+
+def test_processes_that_write_the_same_link_do_not_disturb_each_other(tmp_path: Path) -> None:
+    def alternate(first: int) -> None:
+        for number in range(first, first + 300):
+            write_link(tmp_path / "link", tmp_path / f"target{number % 2}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(alternate, range(4)))
+    assert (tmp_path / "link").readlink().name in ("target0", "target1")
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_a_link_never_replaces_a_file(tmp_path: Path) -> None:
+    (tmp_path / "link").write_text("mine")
+    write_link(tmp_path / "link", tmp_path / "target")
+    assert (tmp_path / "link").read_text() == "mine"

@@ -6,12 +6,16 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from plan_helpers import CONFIG, PHASE, changed, inputs, plan_of
 
+from bertline.console import BertlineError
+from bertline.files import write_json
 from bertline.planning.names import write_links
 from bertline.planning.plan import record, report_fingerprint
 from bertline.planning.target_states import target_states
 from bertline.results import paths
+from bertline.results.kept import model_of
 
 assert inputs  # the fixture
 
@@ -27,6 +31,34 @@ def test_links_lead_from_names_to_folders_and_follow_the_configuration() -> None
     assert Path("results/runs/first/phase1").readlink().name == run["phases"]["phase1"]
     write_links(other, existing_only=False)
     assert Path("results/runs/first/phase1").readlink().name == other.runs["first"]["phases"]["phase1"]
+
+
+def test_a_copy_in_the_place_of_a_link_is_one_line() -> None:
+    """It would be taken for the result of every later configuration."""
+    plan = plan_of(CONFIG)
+    for copy in ("results/runs/first/phase2/recipe.json", "results/report/latest/index.html"):
+        Path(copy).parent.mkdir(parents=True)
+        Path(copy).write_text("{}")
+    said = r"^results/report/latest is a copy .*; delete results/report/latest, results/runs/first, which are made again"
+    for existing_only in (True, False):
+        with pytest.raises(BertlineError, match=said):
+            write_links(plan, existing_only=existing_only)
+
+
+def test_a_lost_link_to_the_best_model_is_made_again() -> None:
+    """Object stores and `rsync -r` drop links."""
+    plan = plan_of(CONFIG)
+    kept, choice = next((key, choice) for key, choice in plan.kept.items() if choice["keep"] == "best")
+    best, *others = choice["finetunings"]
+    write_links(plan, existing_only=True)
+    assert not Path(paths.KEPT_MODEL.format(kept=kept)).is_symlink()
+    scores = dict.fromkeys((best, *others), 50.0)
+    write_json(paths.KEPT_CHOICE.format(kept=kept), {"best": best, "kept": [best], "scores": scores})
+    write_links(plan, existing_only=True)
+    assert not Path(paths.KEPT_MODEL.format(kept=kept)).is_symlink()  # the model was deleted
+    model_of(best).mkdir(parents=True)
+    write_links(plan, existing_only=True)
+    assert Path(paths.KEPT_MODEL.format(kept=kept)).resolve() == model_of(best).resolve()
 
 
 def test_a_name_of_a_training_has_its_state() -> None:

@@ -124,8 +124,7 @@ def test_a_damaged_run_is_one_line_and_the_other_is_in_the_summary(
 
 def test_a_damaged_recipe_is_one_line_when_a_run_is_published(records: list[Path]) -> None:
     Path("results/runs/demo/record.json").symlink_to(RECORD.name)
-    write(Path("results/runs/demo/export/model.safetensors"), {})
-    Path("results/runs/demo/model-card.md").write_text("card")
+    write(Path("results/phases/phase2/huggingface/model.safetensors"), {})
     change(RECIPE, lambda recipe: recipe["settings"].pop("steps"))
     with pytest.raises(BertlineError, match=r"^results/phases/phase1/recipe[.]json lacks the key 'steps'; .*$"):
         find_publication("demo")

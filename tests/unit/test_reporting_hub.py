@@ -59,7 +59,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = root / "results/runs/demo"
     write_link(run / "record.json", record)
     write_link(run / "export", root / "results/phases/phase2/huggingface")
-    write_text(run / "model-card.md", "---\nlibrary_name: transformers\nlicense: mit\n---\n\n# demo\n")
+    write_json(record, read_json(record) | {"model_card": {"license": "mit"}})
+    # Of a report from before a change of the recipe: it is not sent.
+    write_text(run / "model-card.md", "---\nlibrary_name: transformers\n---\n\n# another\n")
     model = run / "glue/cola/model"
     model.mkdir(parents=True)
     head = architecture_of(config).task_network(config, "sequence", 2)
@@ -118,9 +120,12 @@ def test_a_dry_run_lists_files_and_revisions_and_sends_nothing(run: Path, server
 
 def test_a_dry_run_says_that_no_licence_is_named(run: Path, server: Hub) -> None:
     assert "licence" not in describe_publication(find_publication("demo"), REPOSITORY, public=False)
-    assert "README.md names no licence. Set the run's model_card: {license: cc-by-4.0}" in describe_publication(
-        find_publication("demo", "glue/cola"), REPOSITORY, public=False
-    )
+    record = Path("results/runs/demo/record.json").resolve()
+    write_json(record, {**read_json(record), "model_card": {}})
+    for task in (None, "glue/cola"):
+        assert "README.md names no licence. Set the run's model_card: {license: cc-by-4.0}" in describe_publication(
+            find_publication("demo", task), REPOSITORY, public=False
+        )
 
 
 @pytest.mark.slow
@@ -131,7 +136,9 @@ def test_a_pushed_model_loads_in_a_clean_process_with_the_logits_of_the_local_on
     assert {name for name in server.refs if "/heads/" in name} == {"refs/heads/main"}
     main = server.files("main")
     assert main is not None
-    assert main["README.md"] == Path("results/runs/demo/model-card.md").read_bytes()
+    card = ModelCard(main["README.md"].decode())
+    assert (card.data.pipeline_tag, card.data.license) == ("fill-mask", "mit")
+    assert "- **phase2**: 100 steps" in card.content
     assert torch.equal(weights_of(main), weights_of(server.files("step-300")))
     for before, after in (("step-0", "step-100"), ("step-200", "step-250")):
         assert not torch.equal(weights_of(server.files(before)), weights_of(server.files(after)))
@@ -224,11 +231,12 @@ def test_pushing_again_sends_only_what_changed(run: Path, server: Hub) -> None:
     assert uploads == 5  # the last checkpoint has the weights of the model
     push()
     assert server.refs == refs
-    write_text("results/runs/demo/model-card.md", "---\nlibrary_name: transformers\n---\n\n# changed\n")
+    record = Path("results/runs/demo/record.json")
+    write_json(record.resolve(), read_json(record) | {"model_card": {"license": "cc-by-4.0"}})
     push()
     changed = {name for name, commit in server.refs.items() if refs[name] != commit}
     assert changed == {"refs/heads/main"}
-    assert b"# changed" in (server.files("main") or {})["README.md"]
+    assert b"license: cc-by-4.0" in (server.files("main") or {})["README.md"]
     assert sum(path.startswith("/large/") for path in server.writes) == uploads
 
 

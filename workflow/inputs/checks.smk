@@ -122,7 +122,6 @@ def print_results():
     latest = Path(paths.REPORT.format(fingerprint="latest"), "index.html")
     # At the end of the process, nothing may be raised.
     try:
-        write_links(plan, existing_only=True)
         print(summary(targets.of_runs(paths.RECORD, plan.runs), report=latest))
     except (BertlineError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -197,6 +196,8 @@ onsuccess:
         sys.exit(
             f"error: {absent[0]} is still to be made; run the same command again"
         )
+    with exit_on_errors():  # another snakemake, of other settings, may have changed the links meanwhile
+        write_links(plan, existing_only=True)
     print_warnings_of_datasets()
     atexit.register(print_results)  # below Snakemake's own output
 

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bertline.console import BertlineError
 from bertline.corpus.sources import files_of
 from bertline.files import write_link
 from bertline.planning import inputs, targets
 from bertline.planning.entries import CorpusEntry, RunEntry, last_phase
 from bertline.planning.plan import Plan
 from bertline.results import paths
+from bertline.results.kept import link_best_model
 
 RUNS = str(Path(paths.RUN).parent)
 
@@ -53,14 +55,25 @@ def names_of(plan: Plan) -> dict[str, Name]:
 
 
 def write_links(plan: Plan, *, existing_only: bool) -> None:
-    """Link names to the fingerprinted folders.
+    """Link names to the fingerprinted folders, and kept models that exist to the best of their task.
 
     What leads into a report stays as it is until the new report exists: often only a part of the plan is asked for.
+    Raises BertlineError for files and folders in the place of links, which would lead to old results for ever.
     """
     reports = paths.REPORT.format(fingerprint="")
-    for link, name in names_of(plan).items():
-        if name.target and (Path(name.target).exists() or not (existing_only or name.target.startswith(reports))):
-            write_link(Path(link), Path(name.target))
+    links = {link: name.target for link, name in names_of(plan).items() if name.target}
+    copies = [link for link in links if Path(link).exists() and not Path(link).is_symlink()]
+    if copies:
+        folders = dict.fromkeys("/".join(Path(link).parts[:3]) for link in copies)
+        raise BertlineError(
+            f"{copies[0]} is a copy in the place of a link, as `cp -rL` and `scp -r` make it; delete "
+            f"{', '.join(folders)}, which are made again without training, or copy all again with `rsync -a`"
+        )
+    for link, target in links.items():
+        if Path(target).exists() or not (existing_only or target.startswith(reports)):
+            write_link(Path(link), Path(target))
+    for key in plan.kept:
+        link_best_model(key)
 
 
 def is_listed(corpus: CorpusEntry) -> bool:

@@ -31,7 +31,7 @@ from tabulate import tabulate
 from bertline.console import BertlineError, without_credentials
 from bertline.files import one_line_damage, sha256_of_file
 from bertline.reporting.hub_check import compare_logits
-from bertline.reporting.model_card import card_of_finetuned
+from bertline.reporting.model_card import card_of_finetuned, card_of_run
 from bertline.results import paths
 from bertline.results.records import Record, one_line_damage_of, read_record
 from bertline.training.checkpoints import valid_checkpoints
@@ -82,14 +82,16 @@ def find_publication(run: str, task: str | None = None) -> Publication:
         with one_line_damage_of(content):
             completed = {CARD: card_of_finetuned(files[CARD], content)} if CARD in files else {}
         return Publication(model, {**files, **completed}, {}, is_finetuned=True)
-    export, card = folder / paths.RUN_EXPORT, folder / "model-card.md"
     content = read_record(record)
     if not content.phases:
         raise BertlineError(f"{folder} has no pretraining phase; publish a fine-tuned model of it with TASK=")
-    for needed in (export / paths.WEIGHTS, card):
-        if not needed.exists():
-            raise BertlineError(f"{needed} does not exist: the run is not finished; run snakemake")
-    return Publication(export, {**_files_of(export), CARD: card}, _checkpoints(content), is_finetuned=False)
+    export = content.phases[-1].path / paths.EXPORT
+    if not content.phases[-1].finished or not (export / paths.WEIGHTS).exists():
+        raise BertlineError(f"{export / paths.WEIGHTS} does not exist: the run is not finished; run snakemake")
+    checkpoints = _checkpoints(content)
+    with one_line_damage_of(content):
+        card = card_of_run(content).encode()  # that of a report may describe the run before its recipe was changed
+    return Publication(export, {**_files_of(export), CARD: card}, checkpoints, is_finetuned=False)
 
 
 def describe_publication(publication: Publication, repository: str, *, public: bool) -> str:

@@ -14,7 +14,6 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from bertline.console import BertlineError
-from bertline.files import write_text
 from bertline.finetuning.card import result_on_hub
 from bertline.reporting.data import corpus_rows
 from bertline.reporting.scores import ScoreRow, score_rows, seen_in_training, without_published
@@ -23,11 +22,11 @@ from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Record
 
 
-def write_model_card(run: Record, path: Path) -> None:
-    """Write the model card of a run's last finished phase, if there is one."""
+def card_of_run(run: Record) -> str:
+    """Return the model card of a run's last finished phase. Raises ValueError if there is none."""
     finished = [phase for phase in run.phases if phase.finished]
     if not finished:
-        return
+        raise ValueError(f"{run.name} has no finished phase")
     rows = score_rows(run)
     body = template("model-card.md.j2", keep_trailing_newline=True).render(
         run=run,
@@ -40,7 +39,7 @@ def write_model_card(run: Record, path: Path) -> None:
         chosen_on_dev=describe.CHOSEN_ON_DEV,
         notes=[*seen_in_training(rows), *without_published(rows)],
     )
-    write_text(path, f"---\n{_metadata(run, rows).to_yaml(line_break=chr(10))}\n---\n\n{body}")
+    return f"---\n{_metadata(run, rows).to_yaml(line_break=chr(10))}\n---\n\n{body}"
 
 
 def template(name: str, **settings: Any) -> jinja2.Template:

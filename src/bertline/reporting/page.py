@@ -19,7 +19,7 @@ from bertline.console import BertlineError
 from bertline.files import one_line_damage, write_text
 from bertline.reporting import alternatives, data, figures
 from bertline.reporting.comparison import as_table, differing_settings, outcomes
-from bertline.reporting.model_card import template, write_model_card
+from bertline.reporting.model_card import card_of_run, template
 from bertline.reporting.published import SOURCE
 from bertline.reporting.scores import (
     BASELINE_TITLES,
@@ -60,7 +60,8 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
     for run, name in zip(runs, names, strict=True):
         try:
             with one_line_damage_of(run):
-                write_model_card(run, directory / "model-cards" / f"{run.name}.md")
+                if any(phase.finished for phase in run.phases):
+                    write_text(directory / "model-cards" / f"{run.name}.md", card_of_run(run))
                 differing_settings([run])
                 outcomes([run])
                 section = _Section(run, name, directory)

@@ -51,6 +51,13 @@ def keep_models(recipe: Recipe) -> None:
     logger.info("the best is %s, %.2f on dev", best, scores[best])
 
 
+def link_best_model(kept: str) -> None:
+    """Link the best model of a choice, given by its fingerprint, if the choice is made and keeps it, and it exists."""
+    choice = read_choice(kept)
+    if choice is not None and choice["best"] in choice["kept"] and model_of(choice["best"]).exists():
+        write_link(Path(paths.KEPT_MODEL.format(kept=kept)), model_of(choice["best"]))
+
+
 def missing_models(recipe: Mapping[str, Any]) -> list[Path]:
     """Return the models of finished fine-tunings that a choice needs, or will need, and that were deleted."""
     choice = read_choice(recipe["fingerprint"])
