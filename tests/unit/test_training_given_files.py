@@ -15,13 +15,13 @@ from training_processes import Trainer, train
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import load_tokenizer, make_tokenizer, make_unigram, save_tokenizer
-from bertline.files import sha256_of_file
+from bertline.files import read_json, sha256_of_file, write_json
 from bertline.finetuning.train import finetune
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface
 from bertline.modeling.network_config import BertConfig, config_from_dict
-from bertline.training.given_files import check_initial_weights, content_of, files_of_weights
+from bertline.training.given_files import check_initial_weights, check_samples, content_of, files_of_weights
 from bertline.training.initial import load_initial_weights, make_model
 
 OTHER = "e" * 16
@@ -60,6 +60,28 @@ def test_a_training_that_is_resumed_on_another_dataset_is_refused(datasets: Path
     stopped = Trainer(recipe(steps=4), datasets / "own/dataset.json", tmp_path / "phase", stop_after_minutes=0.0)
     assert stopped.finish() == 75
     assert f"is dataset {OTHER}" in refusal(recipe(steps=4), datasets / "other/dataset.json", tmp_path / "phase")
+
+
+def test_a_training_is_not_resumed_on_other_samples(datasets: Path, tmp_path: Path) -> None:
+    """A recipe made by hand may name no dataset. A card may change in what trains nothing."""
+    given, output, own = {**recipe(steps=4), "dataset": None}, tmp_path / "phase", datasets / "own/dataset.json"
+    assert Trainer(given, own, output, stop_after_minutes=0.0).finish() == 75
+    line = refusal(given, datasets / "other/dataset.json", output)
+    assert line == (
+        f"error: {datasets}/other/dataset.json has other samples than those that {output}/checkpoints/step-00000001 "
+        "was trained on; give that dataset, or name another output"
+    )
+    output.with_suffix(".log").unlink()
+    card = read_json(own)
+    changed = own.with_name("changed.json")
+    write_json(changed, {**card, "settings": {**card["settings"], "pair_objective": "none"}})
+    assert "changed.json has other samples" in refusal(given, changed, output)
+    write_json(changed, {**card, "documents": 7})
+    train(given, changed, output)
+
+
+def test_a_checkpoint_without_a_digest_of_its_samples_is_resumed() -> None:
+    check_samples(Path("step-00000001"), {"step": 1}, Path("dataset.json"), "0" * 16)
 
 
 def test_a_training_from_another_phase_is_refused(datasets: Path, tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
     checkpoints/step-00000100/model.safetensors      weights, in Bertline's names
                               optimizer.safetensors  {parameter}.{state tensor}, as the optimizer's entry declares
-                              state.json             fingerprint, step, the best step so far, how it was computed,
-                                                     digests of the other two files and of itself
+                              state.json             fingerprint, step, digest of the samples, the best step so far,
+                                                     how it was computed, digests of the other two files and of itself
     checkpoints/durable.json                         {"step": n}: journal points up to n will not be retracted
     checkpoints/recipe.json                          the recipe during training, and the jobs so far: see started.py
 

@@ -40,6 +40,22 @@ def check_dataset(recipe: Mapping[str, Any], card_json: Path, card: Mapping[str,
         )
 
 
+def digest_of_samples(card: Mapping[str, Any], sequence_length: int) -> str:
+    """Return a digest of the samples of a length, with their tokenizer and their pairs' objective."""
+    files = card["sequence_lengths"][str(sequence_length)]
+    digests = [[file["sha256"] for file in files[split]] for split in ("train", paths.HELD_OUT)]
+    return fingerprint([card["tokenizer"]["sha256"], card["settings"].get("pair_objective", "next_sentence"), *digests])
+
+
+def check_samples(checkpoint: Path, state: Mapping[str, Any], card_json: Path, samples: str) -> None:
+    """Raise BertlineError if a checkpoint was trained on other samples than those in a dataset, of digest `samples`."""
+    if state.get("samples", samples) != samples:  # older checkpoints have none
+        raise BertlineError(
+            f"{card_json} has other samples than those that {checkpoint} was trained on; give that dataset, or name "
+            "another output"
+        )
+
+
 def check_tokenizer(recipe: Mapping[str, Any], tokenizer_json: Path) -> None:
     """Raise BertlineError if the dataset.json next to a tokenizer is not that of the recipe's dataset."""
     card_json = tokenizer_json.parent / paths.CARD

@@ -27,7 +27,7 @@ from bertline.training.distributed.process_group import Group
 from bertline.training.distributed.replicas import make_equal
 from bertline.training.distributed.stop_request import StopRequest
 from bertline.training.evaluation import Interrupted, evaluate
-from bertline.training.given_files import check_dataset
+from bertline.training.given_files import check_dataset, check_samples, digest_of_samples
 from bertline.training.journal import Journal, log_point
 from bertline.training.lock import TrainingLock
 from bertline.training.meter import Meter
@@ -84,6 +84,9 @@ class Phase:
         if group.is_rank_zero:
             clean_up(self.checkpoints, output)
         found = self._find_checkpoint()
+        self.samples = digest_of_samples(data.train.card, data.train.sequence_length)
+        if found:
+            check_samples(*found, card_json, self.samples)
         self.learner = make_learner(
             recipe, data, group, options, initial_weights=initial_weights, resumed=found, votes=VOTES
         )
@@ -306,6 +309,7 @@ class Phase:
         state = {
             **asdict(self.progress),
             "fingerprint": self.recipe["fingerprint"],
+            "samples": self.samples,
             "loss_scale": learner.scale.state(),
             "best": self.best.state(),
             "meter": self.meter.state(),
