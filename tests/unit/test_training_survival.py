@@ -443,6 +443,11 @@ def test_a_kill_after_a_repeated_evaluation_writes_its_point_once(group, card, t
     assert whole == parts
 
 
+def test_checkpoints_of_both_intervals_are_written_and_those_to_keep_are_kept(group, card, tmp_path):
+    run_phase(group, card, tmp_path / "phase", poisoned=set(), steps=16, keep_every=7)  # besides every 5 steps
+    assert sorted(map(step_of, (tmp_path / "phase/checkpoints").glob("step-*"))) == [0, 7, 14, 15, 16]
+
+
 def test_a_checkpoint_that_is_asked_for_by_its_step_is_kept_after_a_skipped_batch(group, card, tmp_path):
     phase = run_phase(group, card, tmp_path / "phase", poisoned={4}, steps=8)
     assert phase.progress.skipped == 1

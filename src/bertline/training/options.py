@@ -88,7 +88,7 @@ class Options(CommonOptions):
     keep_checkpoints: PositiveInt = 2
     """Number of the newest checkpoints to keep."""
     keep_every: NonNegativeInt = 0
-    """Keep the checkpoints whose step is a multiple of this number, or 0; without --checkpoint-every, write these."""
+    """Keep the checkpoints whose step is a multiple of this number, or 0, and write these, too."""
     keep_steps: Annotated[tuple[int, ...], Parameter(converter=_steps, n_tokens=1)] = ()
     """Write and keep checkpoints of these steps, such as 0,1000,4000."""
     keep_best: bool = False
@@ -99,6 +99,12 @@ class Options(CommonOptions):
     """nsight: only mark the steps of --profile, for nsys and ncu."""
     when_locked: Literal["wait", "stop"] = "wait"
     """What to do while another trainer works on this phase."""
+
+    def saves(self, step: int) -> bool:
+        """Return whether a checkpoint of `step` is to be written, whatever the time."""
+        return step in self.keep_steps or any(
+            every and step % every == 0 for every in (self.checkpoint_every, self.keep_every)
+        )
 
     def micro_batch_tokens_on(self, device_type: str) -> int | Literal["auto"]:
         """Return the tokens that a process computes at once on a type of device, cuda or cpu."""

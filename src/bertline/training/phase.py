@@ -216,7 +216,7 @@ class Phase:
         improved = self.best.update(progress.step, metrics, last=last)
         if metrics:
             self._record(progress.step, metrics)
-        if last or checkpoint_wanted or improved or self._is_checkpoint_step(progress.step):
+        if last or checkpoint_wanted or improved or options.saves(progress.step):
             self.save()
 
     def _record(self, step: int, metrics: dict[str, float]) -> None:
@@ -286,10 +286,6 @@ class Phase:
         """Return whether rank 0's clock demands a checkpoint: the step's reduction passes it on to the other ranks."""
         minutes = (time.monotonic() - self.saved[1]) / 60
         return self.group.is_rank_zero and minutes >= self.options.checkpoint_every_minutes
-
-    def _is_checkpoint_step(self, step: int) -> bool:
-        every = self.options.checkpoint_every or self.options.keep_every
-        return step in self.options.keep_steps or (bool(every) and step % every == 0)
 
     def save(self) -> None:
         """Start writing a checkpoint of the current state. Training may continue meanwhile.
