@@ -91,8 +91,28 @@ def test_a_living_owner_keeps_the_lock_when_the_clock_is_set(tmp_path, monkeypat
 
 def test_a_process_number_used_again_does_not_keep_the_lock(tmp_path):
     assert TrainingLock(tmp_path).try_acquire() is None
-    forge(tmp_path, process_started="another boot 1")
+    boot = json.loads((tmp_path / "lock.json").read_text())["process_started"].split()[0]
+    forge(tmp_path, process_started=f"{boot} 1")
     assert TrainingLock(tmp_path).try_acquire() is None
+
+
+@pytest.mark.parametrize("change", ["boot", "no namespace"])
+def test_a_machine_of_the_same_name_keeps_the_lock_while_its_heart_beats(tmp_path, monkeypatch, change):
+    """Its processes cannot be looked up here; nor can those of a lock that does not say what their numbers belong to."""
+    clock = [1000.0]
+    monkeypatch.setattr(lock_module.time, "monotonic", lambda: clock[0])
+    assert TrainingLock(tmp_path).try_acquire() is None
+    path = tmp_path / "lock.json"
+    owner = {**json.loads(path.read_text()), "pid": 2**22 + 1}
+    if change == "boot":
+        owner["process_started"] = "0f1e2d3c-another-boot 1"
+    else:
+        del owner["pids_of"]
+    path.write_text(json.dumps(owner))
+    waiting = TrainingLock(tmp_path)
+    assert "process 4194305 on" in waiting.try_acquire()
+    clock[0] += lock_module.STALE_SECONDS
+    assert waiting.try_acquire() is None
 
 
 def test_a_process_of_another_user_that_proc_hides_keeps_the_lock(tmp_path, monkeypatch):

@@ -1,8 +1,9 @@
 """The lock of a training, which limits it to one trainer: its owner's host, process, job and heartbeat.
 
 The modification time of its file is the heartbeat. If the owner's process on the same host has ended, the lock is taken
-over at once. A process on another host, or in another container, cannot be looked up: the lock is taken over after its
-heartbeat has stopped for a while, measured on the waiting side's clock, so that clocks need not agree.
+over at once. A process on another host, in another container, or from before a reboot cannot be looked up: the lock is
+taken over after its heartbeat has stopped for a while, measured on the waiting side's clock, so that clocks need not
+agree.
 """
 
 from __future__ import annotations
@@ -90,9 +91,10 @@ class TrainingLock:
                 self._path.unlink()
 
     def _lives(self, owner: dict[str, Any]) -> bool:
-        here = socket.gethostname(), _pid_namespace()
+        here = socket.gethostname(), _pid_namespace(), _boot_of(_start_of(os.getpid()))
         started = owner["process_started"]
-        if (owner["host"], owner["pids_of"]) == here:
+        # Two machines may have the same name: then only the boot differs.
+        if (owner["host"], owner.get("pids_of"), _boot_of(started)) == here:
             with suppress(PermissionError):  # /proc hides the processes of others: the heartbeat decides
                 return _start_of(owner["pid"]) == started
         sign = (owner.get("token"), self._path.stat().st_mtime_ns)
@@ -127,6 +129,11 @@ def _start_of(pid: int) -> str | None:
         return str(psutil.Process(pid).create_time())
     except (ProcessLookupError, OverflowError, psutil.NoSuchProcess):
         return None
+
+
+def _boot_of(start: object) -> str:
+    """Return the boot in what `_start_of` returned; empty without Linux's /proc."""
+    return str(start).rpartition(" ")[0]
 
 
 def _pid_namespace() -> str | None:
