@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import logging
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import bertline
-from bertline.console import BertlineError
+from bertline.console import BertlineError, one_line_errors
 from bertline.training.journal import Journal, log_point
 
 SOURCE = Path(bertline.__file__).parent
@@ -80,6 +82,22 @@ def test_points_are_on_the_disk_before_a_checkpoint_relies_on_them(tmp_path, mon
     assert (synced[-1].st_ino, synced[-1].st_size) == (there.st_ino, there.st_size)
     assert there.st_size > 0
     journal.close()
+
+
+def test_a_full_disk_is_one_line_that_names_the_journal(tmp_path, monkeypatch):
+    journal = Journal(tmp_path / "journal.jsonl", last_step=-1)
+    expected = f"error: no space left while writing {tmp_path}/journal.jsonl; free some space and run the same command"
+
+    def fail(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("os.fsync", fail)
+        with pytest.raises(SystemExit, match=expected), one_line_errors():
+            journal.close()
+    monkeypatch.setattr(journal, "_file", SimpleNamespace(write=len, flush=fail))
+    with pytest.raises(SystemExit, match=expected), one_line_errors():
+        journal.append(1, {"train/loss": 1.5})
 
 
 @pytest.mark.parametrize(("seconds_left", "end"), [(None, ""), (75.4, ", 0:01:15 left"), (0.0, ", 0:00:00 left")])

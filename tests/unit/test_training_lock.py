@@ -98,7 +98,7 @@ def test_a_process_number_used_again_does_not_keep_the_lock(tmp_path):
 
 @pytest.mark.parametrize("change", ["boot", "no namespace"])
 def test_a_machine_of_the_same_name_keeps_the_lock_while_its_heart_beats(tmp_path, monkeypatch, change):
-    """Its processes cannot be looked up here; nor can those of a lock that does not say what their numbers belong to."""
+    """Its processes cannot be looked up here; nor can those of a lock without their namespace."""
     clock = [1000.0]
     monkeypatch.setattr(lock_module.time, "monotonic", lambda: clock[0])
     assert TrainingLock(tmp_path).try_acquire() is None

@@ -7,7 +7,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -51,18 +52,29 @@ class Journal:
         """Write one point now. Non-finite values, which JSON cannot represent, are left out."""
         finite = {key: value for key, value in metrics.items() if math.isfinite(value)}
         point = {"step": step, "timestamp": time.time_ns() // 1_000_000, "metrics": finite}
-        self._file.write(json.dumps(point, sort_keys=True, allow_nan=False) + "\n")
-        self._file.flush()
+        with self._named():
+            self._file.write(json.dumps(point, sort_keys=True, allow_nan=False) + "\n")
+            self._file.flush()
 
     def make_durable(self) -> None:
         """Wait until everything written is on the disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._named():
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Make the journal durable and close it."""
         self.make_durable()
-        self._file.close()
+        with self._named():
+            self._file.close()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Give an OSError, as of a full disk, the name of the journal."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
 
 def _step_of(line: bytes) -> int | None:
