@@ -182,6 +182,14 @@ def write_link(link: Path, target: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def remove(path: Path) -> None:
+    """Remove a file, a folder with all that is in it, or a link without what it leads to, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def write_text(path: Path | str, text: str, *, mode: int = 0o666) -> None:
     """Write UTF-8 `text` atomically."""
     with write_atomically(path, mode=mode) as temporary:

@@ -1,21 +1,27 @@
-"""What `make clean` removes: the results of a plan that no other run has."""
+"""What `make clean` removes, the results of a plan that no other run has; and what `make prune` keeps."""
 
 from __future__ import annotations
 
 import copy
+import runpy
 import shutil
 from pathlib import Path
 
+import pytest
+import yaml
 from plan_helpers import CONFIG, PHASE, changed, inputs, plan_of
 
 from bertline.files import write_json
 from bertline.planning.names import write_links
 from bertline.planning.plan import Plan, record
-from bertline.planning.pruning import only_of
+from bertline.planning.pruning import only_of, prunable
 from bertline.planning.recipes import write_recipes
 from bertline.results import paths
+from bertline.results.kept import model_of
 
 assert inputs  # the fixture
+
+CLEAN = Path(__file__).parents[2] / "workflow/scripts/clean.py"
 
 
 def write_record(plan: Plan, run: str) -> None:
@@ -50,11 +56,15 @@ def test_what_a_run_of_another_configuration_shares_is_not_only_of_a_plan() -> N
 
 
 def test_what_another_run_without_a_record_needs_is_not_only_of_a_plan() -> None:
-    """It was asked for by a name: it has links, and the phase with which it begins is named by its recipe."""
-    plan = plan_of(CONFIG)
+    """It has links. The phase with which it begins is named by its recipe, and where that begins by its own."""
+    ours = changed(runs__first__phases__phase3={**PHASE, "steps": 3})
+    plan = plan_of(ours)
     everything = paths_of(plan)
-    start = {**PHASE, "steps": 5, "initial_weights": {"run": "first", "phase": "phase1"}}
-    theirs = changed(runs__theirs={"dataset": "both", "model": "bert-tiny", "phases": {"own": start}})
+    start = {**PHASE, "steps": 5, "initial_weights": {"run": "first", "phase": "phase3"}}
+    theirs = {
+        **ours,
+        "runs": {**ours["runs"], "theirs": {"dataset": "both", "model": "bert-tiny", "phases": {"own": start}}},
+    }
     other = plan_of(theirs)
     write_links(other, existing_only=False)
     write_recipes(other)
@@ -62,5 +72,41 @@ def test_what_another_run_without_a_record_needs_is_not_only_of_a_plan() -> None
     assert not Path("results/runs/theirs/record.json").exists()
     corpora = {f"results/corpora/{key}" for key in plan.corpora}
     datasets = {f"results/datasets/{key}" for key in plan.datasets}
-    phase1 = f"results/phases/{plan.runs['first']['phases']['phase1']}"
-    assert everything - paths_of(plan) == with_recipes(phase1, *corpora, *datasets)
+    phases = {f"results/phases/{key}" for key in plan.runs["first"]["phases"].values()}
+    assert everything - paths_of(plan) == with_recipes(*phases, *corpora, *datasets)
+
+
+def test_of_a_result_that_is_a_link_the_link_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dataset on a larger disk."""
+    Path("made.yaml").write_text(yaml.safe_dump(CONFIG))
+    plan = plan_of(CONFIG)
+    (dataset,) = plan.built_datasets
+    elsewhere = tmp_path / "large-disk" / dataset
+    elsewhere.mkdir(parents=True)
+    link = Path(paths.DATASET.format(dataset=dataset))
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    run, sample = Path("results/runs/first"), Path("resources/sample")
+    for folder in (run, sample):
+        folder.mkdir(parents=True)
+    runpy.run_path(str(CLEAN))["clean"]("made.yaml")
+    assert not (link.is_symlink() or run.exists() or sample.exists())
+    assert elsewhere.is_dir()
+    assert f"removed {link}, a link; {elsewhere} stays" in capsys.readouterr().out
+
+
+def test_models_among_which_a_choice_is_still_to_be_made_are_not_prunable() -> None:
+    plan = plan_of(CONFIG)
+    choice = next(choice for choice in plan.kept.values() if choice["keep"] == "best" and choice["finetunings"][1:])
+    for key in choice["finetunings"]:
+        for output in paths.FINETUNING_OUTPUTS:
+            file = Path(paths.FINETUNING.format(finetuning=key), output)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, {})
+        model_of(key).mkdir()
+    models = {model_of(key) for key in choice["finetunings"]}
+    assert not models & {entry.path for entry in prunable(plan)}
+    best, *others = choice["finetunings"]
+    made = {"best": best, "kept": [best], "scores": dict.fromkeys(choice["finetunings"], 50.0)}
+    write_json(paths.KEPT_CHOICE.format(kept=choice["fingerprint"]), made)
+    assert models & {entry.path for entry in prunable(plan)} == set(map(model_of, others))

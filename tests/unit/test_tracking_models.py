@@ -109,6 +109,17 @@ def test_with_other_tasks_the_model_and_its_version_stay_and_get_the_new_scores(
     assert {"squad_v1/f1", "glue/cola/matthews"} < version.tags.keys()
 
 
+def test_the_model_of_a_run_whose_tasks_are_not_finished_is_logged_without_their_scores(record: Path) -> None:
+    (scores,) = Path("results/finetunings").glob("*squad_v1*pretrained*/metrics.json")
+    scores.unlink()
+    track([record], uri())
+    log_model(record, uri=uri())
+    client = MlflowClient(uri())
+    experiment = client.get_experiment_by_name("bertline").experiment_id
+    (model,) = client.search_logged_models([experiment])
+    assert {metric.key for metric in model.metrics} == {"phase1/held_out_mlm_loss", "phase2/held_out_mlm_loss"}
+
+
 def test_in_another_experiment_the_model_is_logged_again_and_its_version_stays_while_it_can_be_loaded(
     record: Path,
 ) -> None:

@@ -208,3 +208,12 @@ def test_hostile_names_of_files_and_texts_go_through_the_whole_graph(tmp_path: P
     assert not list(tmp_path.rglob("X"))
     predictions = (folder / "results/predictions/new.jsonl").read_text().splitlines()
     assert {json.loads(line)["prediction"] for line in predictions} <= {label for _, label in rows}
+
+
+def test_a_checkout_with_braces_in_its_path_is_one_line(tmp_path: Path) -> None:
+    """Snakemake formats the path in shell lines and in those of environments."""
+    folder = copy_workflow(tmp_path / "a {y} b")
+    finished = run_snakemake(folder, "--profile", "profiles/local", "--dry-run", check=False)
+    assert finished.returncode == 1
+    (line,) = [line for line in finished.stdout.splitlines() if "error" in line.lower()]
+    assert line == f"error: {folder}: Snakemake takes braces in the path of a workflow for wildcards; rename the folder"

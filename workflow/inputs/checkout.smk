@@ -51,6 +51,10 @@ def checkout_folder(source):
 
 
 CHECKOUT = checkout_folder(workflow.current_basedir)
+if set("{}") & set(str(CHECKOUT)):
+    sys.exit(
+        f"error: {CHECKOUT}: Snakemake takes braces in the path of a workflow for wildcards; rename the folder"
+    )
 # Snakemake and the scripts import the bertline of this checkout, whatever else is installed.
 sys.path.insert(0, str(CHECKOUT / "src"))
 try:
@@ -63,7 +67,7 @@ except ModuleNotFoundError as error:
 
 # In the checkout itself, shell lines have the form in which a user would write them.
 FOLDER = "" if CHECKOUT == Path.cwd() else shlex.quote(f"{CHECKOUT}/")
-SCRIPTS = FOLDER.translate({123: "{{", 125: "}}"}) + "workflow/scripts/"
+SCRIPTS = f"{FOLDER}workflow/scripts/"
 
 
 def run_script(script_and_options):

@@ -4,11 +4,11 @@ example:
   python workflow/scripts/clean.py --configfile config/demo.yaml
 """
 
-import shutil
 from pathlib import Path
 
 from bertline.command_line import run_command
 from bertline.console import BertlineError
+from bertline.files import remove
 from bertline.planning.pruning import only_of
 from bertline.planning.resolve import plan_of_files
 from bertline.results import paths
@@ -25,11 +25,10 @@ def clean(configfile: str = "config/demo.yaml") -> None:
     except BertlineError as error:
         raise BertlineError(f"cannot tell what belongs to {configfile}: {error}") from error
     for path in [*only_of(plan), Path("resources/sample"), Path(paths.WIKI.format(wiki="samplewiki"))]:
-        if path.is_dir():
-            shutil.rmtree(path)
-            print(f"removed {path}")
-        else:
-            path.unlink(missing_ok=True)
+        leads_to = f", a link; {path.resolve()} stays" if path.is_symlink() else ""
+        if path.is_dir() or leads_to:
+            print(f"removed {path}{leads_to}")
+        remove(path)
 
 
 if __name__ == "__main__":

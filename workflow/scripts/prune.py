@@ -5,12 +5,12 @@ example:
 """
 
 import shlex
-import shutil
 from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
 
 from bertline.command_line import Settings, run_command
+from bertline.files import remove
 from bertline.planning.pruning import Prunable, not_asked_for, prunable
 from bertline.planning.resolve import plan_of_files
 
@@ -35,10 +35,7 @@ def prune(configfile: Sequence[str], *, settings: Settings = (), delete: bool = 
         print(f"\nNothing was deleted. `make prune {' '.join(words)} DELETE=yes` deletes what is no longer needed.")
         return
     for entry in found:
-        if entry.path.is_dir() and not entry.path.is_symlink():
-            shutil.rmtree(entry.path)
-        else:
-            entry.path.unlink(missing_ok=True)
+        remove(entry.path)
     print(f"\ndeleted: {megabytes(found)}")
 
 

@@ -267,7 +267,7 @@ def _curves(record: Record) -> list[Point]:
 
 
 def run_summary(record: Record) -> list[Point]:
-    """Return the metrics that compare runs: the held-out loss of each phase, the median of each task's main score."""
+    """Return the metrics that compare runs: each phase's held-out loss, the median of each finished task's main score."""
     points = []
     for phase in record.phases:
         loss = phase.held_out("mlm_loss")
@@ -275,7 +275,7 @@ def run_summary(record: Record) -> list[Point]:
             points.append(Point(f"{phase.name}/held_out_mlm_loss", 0, None, loss))
     for group, finetunings in record.groups.items():
         pretrained = [one.result for one in chosen_on_dev(finetunings) if one.start == "pretrained"]
-        if pretrained:
+        if pretrained and all(one.finished for one in finetunings):
             primary = pretrained[0]["primary"]
             median = statistics.median(result["scores"][primary] for result in pretrained)
             points.append(Point(f"{group}/{primary}", 0, None, median))
