@@ -90,7 +90,9 @@ def test_of_a_result_that_is_a_link_the_link_is_removed(tmp_path: Path, capsys: 
     for folder in (run, sample):
         folder.mkdir(parents=True)
     runpy.run_path(str(CLEAN))["clean"]("made.yaml")
-    assert not (link.is_symlink() or run.exists() or sample.exists())
+    assert not link.is_symlink()
+    assert not run.exists()
+    assert not sample.exists()
     assert elsewhere.is_dir()
     assert f"removed {link}, a link; {elsewhere} stays" in capsys.readouterr().out
 

@@ -267,7 +267,7 @@ def _curves(record: Record) -> list[Point]:
 
 
 def run_summary(record: Record) -> list[Point]:
-    """Return the metrics that compare runs: each phase's held-out loss, the median of each finished task's main score."""
+    """Return the metrics that compare runs: each phase's held-out loss, and each finished task's median score."""
     points = []
     for phase in record.phases:
         loss = phase.held_out("mlm_loss")
