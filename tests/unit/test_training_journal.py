@@ -52,6 +52,15 @@ def test_a_damaged_line_before_others_is_named(tmp_path):
         Journal(path, last_step=100)
 
 
+def test_a_journal_that_is_missing_after_a_resume_is_reported(tmp_path, caplog):
+    Journal(tmp_path / "new.jsonl", last_step=-1).close()
+    assert not caplog.messages
+    Journal(tmp_path / "journal.jsonl", last_step=5).close()
+    assert caplog.messages == [
+        f"{tmp_path}/journal.jsonl is missing: its points up to step 5 are lost, and training continues"
+    ]
+
+
 def test_timestamps_are_unix_milliseconds_and_values_are_numbers(tmp_path):
     path = tmp_path / "journal.jsonl"
     journal = Journal(path, last_step=-1)

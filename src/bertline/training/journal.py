@@ -29,6 +29,8 @@ class Journal:
 
     def _open(self, last_step: int) -> None:
         path, kept, dropped = self.path, [], 0
+        if last_step >= 0 and not path.exists():
+            logger.warning("%s is missing: its points up to step %d are lost, and training continues", path, last_step)
         for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else [], start=1):
             step = _step_of(line)
             if step is None or step > last_step:  # retracted, or truncated by a crash: only the end of a journal is
