@@ -28,6 +28,10 @@ KILLED = (
     "rank 1 was ended by SIGKILL; the kernel does that when memory runs out: then lower micro_batch_tokens, give "
     "--activation-checkpointing, or raise mem_mb"
 )
+MAPPED = (
+    "rank 1 was ended by SIGBUS; a file that it maps, such as the dataset's, was cut or cannot be read: check it with "
+    "validate_dataset.py, and the disk"
+)
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 WRITE_ENVIRONMENT = f"""
 import json, os, sys
@@ -276,6 +280,8 @@ open(sys.argv[1] + "/saved", "w")
         ((69, 70), 70, ""),
         ((69, 69), 69, "error: rank 0 lost the connection to the other ranks: a node or the network failed\n"),
         ((69, -9), 137, f"error: {KILLED}\n"),
+        ((69, -7), 135, f"error: {MAPPED}\n"),
+        ((69, -11), 139, "error: rank 1 was ended by SIGSEGV\n"),
     ],
 )
 def test_a_rank_that_only_lost_the_others_does_not_speak_for_them(tmp_path, statuses, expected, told):

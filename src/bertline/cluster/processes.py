@@ -20,10 +20,13 @@ from bertline.training.stop import print_that_ctrl_c_saves
 GRACE_SECONDS = 30.0
 POLL_SECONDS = 0.1
 PR_SET_PDEATHSIG = 1
-MEMORY_RAN_OUT = (
-    "; the kernel does that when memory runs out: then lower micro_batch_tokens, give --activation-checkpointing, or "
-    "raise mem_mb"
-)
+# Why the kernel ends a process by a signal, and what to do.
+REASONS = {
+    signal.SIGKILL: "; the kernel does that when memory runs out: then lower micro_batch_tokens, give "
+    "--activation-checkpointing, or raise mem_mb",
+    signal.SIGBUS: "; a file that it maps, such as the dataset's, was cut or cannot be read: check it with "
+    "validate_dataset.py, and the disk",
+}
 # Signals to stop, and what the ranks get instead, which handle SIGTERM and SIGUSR1.
 PASSED_ON = {
     signal.SIGTERM: signal.SIGTERM,
@@ -131,8 +134,8 @@ def wait_for_all(
     if interrupts > 1:
         return 128 + signal.SIGINT
     if status < 0:
-        memory = MEMORY_RAN_OUT if status == -signal.SIGKILL else ""
-        print(f"error: {name} was ended by {signal.Signals(-status).name}{memory}", file=sys.stderr)
+        number = signal.Signals(-status)
+        print(f"error: {name} was ended by {number.name}{REASONS.get(number, '')}", file=sys.stderr)
     elif status == LOST and includes_all_ranks:
         print(f"error: {name} lost the connection to the other ranks: a node or the network failed", file=sys.stderr)
     return status if status >= 0 else 128 - status
