@@ -33,6 +33,7 @@ STAGE_VERSIONS = {
     "import": 1,
     "pretraining": 5,
     "finetuning": 12,
+    "half_precision": 1,  # only of fine-tunings and predictions in bf16 or fp16, in addition to "finetuning"
     "collection": 1,
 }
 

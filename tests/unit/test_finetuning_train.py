@@ -242,6 +242,22 @@ def test_a_tiny_network_learns_a_regression(tmp_path: Path, tokenizer: Path) -> 
     assert metrics["baselines"] == {"majority": 0.0}
 
 
+def test_scores_in_bf16_are_as_distinct_as_those_in_fp32(tmp_path: Path, tokenizer: Path) -> None:
+    generator = np.random.default_rng(5)
+    rows = [
+        f"{' '.join(generator.choice(WORDS, 12))}\t{' '.join(generator.choice(WORDS, 12))}\t{index / 100:.3f}\n"
+        for index in range(500)
+    ]
+    (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
+    model, distinct = {**NO_DROPOUT, "initializer_range": 0.2}, []
+    for precision in ("fp32", "bf16"):
+        recipe = recipe_for("stsb", tmp_path / "train.tsv", epochs=1, precision=precision, model=model)
+        finetune(recipe, tokenizer, tmp_path / precision, options=Options(threads=1))
+        predictions = (tmp_path / precision / "predictions.tsv").read_text().splitlines()
+        distinct.append(len({line.split("\t")[1] for line in predictions}))
+    assert distinct[1] > 0.9 * distinct[0] > 400
+
+
 def test_the_same_seed_gives_the_same_predictions_and_another_seed_another_course(
     tmp_path: Path, tokenizer: Path
 ) -> None:

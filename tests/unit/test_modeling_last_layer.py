@@ -17,6 +17,7 @@ from bertline.modeling.architectures import architecture_of
 from bertline.modeling.attention import AttentionMask, Packed
 from bertline.modeling.encoder import Encoder
 from bertline.modeling.network_config import BertConfig, ModernConfig, NetworkConfig, RobertaConfig
+from bertline.tasks.task import Head
 from bertline.training.flops import flops_of_a_sample, flops_of_task
 
 SHAPE: dict[str, Any] = {
@@ -154,3 +155,22 @@ def test_a_head_on_tokens_computes_the_whole_last_layer(network: str) -> None:
     dense = 32 * 32 if network == "modern" else 0  # of its head
     counted = counter.get_total_flops() - 6 * 32 * (dense + 2 * 32)
     assert counted == flops_of_task(model, np.array([16, 16]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("head", ["sequence", "tokens", "answer"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_outputs_of_a_head_are_float32_in_every_precision(network: str, head: Head, dtype: torch.dtype) -> None:
+    """In bfloat16, 1,000 scores would have few values."""
+    torch.manual_seed(0)
+    model = architecture_of(NETWORKS[network]).task_network(NETWORKS[network], head, 2)
+    ids = torch.randint(128, (1000, 9))
+    with torch.autocast("cpu", dtype):
+        outputs = model(ids, torch.zeros_like(ids), None)
+    assert outputs.dtype == torch.float32
+    assert len(outputs.flatten(end_dim=-2)[:1000, 0].unique()) > 900
+    outputs.square().mean().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.dtype == torch.float32
+        assert parameter.grad.isfinite().all()

@@ -7,6 +7,7 @@ from plan_helpers import CONFIG, changed, inputs, plan_of, with_tasks
 from roberta_folder import train_vocabulary
 
 from bertline.console import BertlineError
+from bertline.fingerprint import STAGE_VERSIONS
 
 assert inputs  # the fixture
 
@@ -132,3 +133,15 @@ def test_negatives_are_refused_where_none_are_drawn(train: dict) -> None:
         match=r"^configuration: runs\.first\.finetune\.ranking\.m\.negatives: given 20, but .*train\.qrels",
     ):
         plan_of(with_tasks(evaluation, {"ranking": {"m": {"negatives": 20}}}))
+
+
+@pytest.mark.parametrize(
+    ("precision", "is_renamed"), [("fp32", False), ("tf32", False), ("bf16", True), ("fp16", True)]
+)
+def test_the_version_of_half_precision_alters_no_other_fine_tuning(
+    monkeypatch: pytest.MonkeyPatch, precision: str, is_renamed: bool
+) -> None:
+    config = with_tasks(CONFIG["evaluation"], {"squad_v1": {"precision": precision}})
+    before = plan_of(config).finetunings.keys()
+    monkeypatch.setitem(STAGE_VERSIONS, "half_precision", 0)
+    assert (plan_of(config).finetunings.keys() != before) == is_renamed

@@ -13,6 +13,7 @@ import pytest
 
 from bertline.console import BertlineError
 from bertline.finetuning.features import extract_features
+from bertline.fingerprint import STAGE_VERSIONS
 from bertline.planning import targets
 from bertline.planning.inputs import predictions_of_choice
 from bertline.planning.plan import Plan
@@ -160,6 +161,18 @@ def test_a_fingerprint_follows_the_model_the_inputs_and_the_options_and_no_place
     assert entry_of(plan_of(inputs=["new.csv"]))["fingerprint"] != first
     Path("new.tsv").write_text("text\nb\n")
     assert entry_of(plan_of())["fingerprint"] != first
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "is_renamed"),
+    [("predict", "fp32", False), ("predict", "bf16", True), ("features", "bf16", False)],
+)
+def test_the_version_of_half_precision_alters_predictions_in_it_and_no_features(
+    monkeypatch: pytest.MonkeyPatch, kind: str, precision: str, is_renamed: bool
+) -> None:
+    before = entry_of(plan_of(kind=kind, model="theirs", precision=precision))["fingerprint"]
+    monkeypatch.setitem(STAGE_VERSIONS, "half_precision", 0)
+    assert (entry_of(plan_of(kind=kind, model="theirs", precision=precision))["fingerprint"] != before) == is_renamed
 
 
 def test_predictions_of_a_folder_follow_its_task_and_a_training_from_its_weights_does_not() -> None:

@@ -52,6 +52,8 @@ class MaskedLanguageHead(Transform):
 class TaskNetwork(nn.Module):
     """An encoder with the head of a fine-tuning task: a linear layer on each sequence or on each token.
 
+    Its outputs are float32 under autocast as well: the 8 bits of bfloat16 would make many scores equal.
+
     Args:
         encoder: a `BertModel` or a `ModernModel`.
         transform: applied before the linear layer, [..., H] -> [..., H].
@@ -74,10 +76,14 @@ class TaskNetwork(nn.Module):
         Returns [B, outputs] for "sequence" (packed, [N, outputs]), otherwise [B, S, outputs].
         """
         if self.kind != "sequence":
-            return self.classifier(self.head(self.encoder(input_ids, token_type_ids, attention_mask)))
+            return self._score(self.head(self.encoder(input_ids, token_type_ids, attention_mask)))
         words = self.encoder.embeddings.word(input_ids)
         first = self.encoder.encode_first(words, token_type_ids, attention_mask)
-        return self.classifier(self.head(self.encoder.pool(first)))
+        return self._score(self.head(self.encoder.pool(first)))
+
+    def _score(self, hidden: Tensor) -> Tensor:
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self.classifier(hidden.float())
 
 
 class _LookUp(torch.autograd.Function):

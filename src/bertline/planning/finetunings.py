@@ -150,15 +150,15 @@ def _recipe(
 ) -> FinetuningRecipe:
     """Return the recipe of a fine-tuning with the settings `chosen`."""
     allowed, pretrained = definition(plan.schema, settings_of_task(task)), begins == "pretrained"
+    filled_in = fill_defaults(chosen, allowed, plan.schema)
     identifying = {
         "task": task,
         "seed": seed,
         "settings": strip_defaults(chosen, allowed, plan.schema),
         "initial_weights": without_directory(start.initial) if pretrained else start.random,
         "data": data.content,
-        "versions": stage_versions("finetuning"),
+        "versions": versions_in(filled_in["precision"]),
     }
-    filled_in = fill_defaults(chosen, allowed, plan.schema)
     recipe: FinetuningRecipe = {
         "fingerprint": fingerprint(identifying),
         "task": task,
@@ -176,6 +176,11 @@ def _recipe(
     if start.tokenizer is not None:
         recipe["tokenizer"] = start.tokenizer
     return recipe
+
+
+def versions_in(precision: str) -> dict[str, int]:
+    """Return the versions of fine-tunings, and of predictions, that are computed in `precision`."""
+    return stage_versions("finetuning", *(["half_precision"] if precision in ("bf16", "fp16") else []))
 
 
 def tasks_of(finetune: Json) -> Iterator[tuple[str, Json]]:

@@ -21,7 +21,7 @@ from bertline.modeling.huggingface_config import head_of, read_configuration
 from bertline.planning.corpora import digests, digests_of_one, expand
 from bertline.planning.entries import FinetuningRecipe, PredictionRecipe, last_phase
 from bertline.planning.external_weights import external_weights
-from bertline.planning.finetunings import key_of_task
+from bertline.planning.finetunings import key_of_task, versions_in
 from bertline.planning.models import check_layers, check_length, read_network
 from bertline.planning.patterns import normal_path, run_of_link
 from bertline.planning.plan import Plan
@@ -72,7 +72,7 @@ def add_predictions(plan: Plan) -> None:
                 "model": model.get("content") or model,
                 **(_task_of_folder(plan, model) if kind == "predict" else {}),
                 "suffix": Path(output).suffix,
-                "versions": stage_versions("finetuning"),
+                "versions": versions_in(given["precision"]) if kind == "predict" else stage_versions("finetuning"),
             }
             recipe: PredictionRecipe = {
                 "fingerprint": fingerprint(content),
