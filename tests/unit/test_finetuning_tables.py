@@ -367,6 +367,29 @@ def test_a_tagger_needs_another_tag_than_o(tmp_path: Path, tokenizer: Path) -> N
         prepare_task("table/names", data, SETTINGS, tokenizer, {"kind": "tagging", "word": 0, "tag": -1})
 
 
+def test_a_dev_file_needs_another_tag_than_o(tmp_path: Path, tokenizer: Path) -> None:
+    (tmp_path / "a.conll").write_text(CONLL)
+    (tmp_path / "o.conll").write_text("We O\nmet O\n")
+    data = {"train": str(tmp_path / "a.conll"), "dev": str(tmp_path / "o.conll")}
+    with pytest.raises(BertlineError, match=r"o\.conll: column -1 contains only the tag O; without a span there is no"):
+        prepare_task("table/names", data, SETTINGS, tokenizer, {"kind": "tagging", "word": 0, "tag": -1})
+
+
+def test_a_test_file_whose_tags_are_all_o_is_predicted_and_not_scored(
+    tmp_path: Path, tokenizer: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    (tmp_path / "a.conll").write_text(CONLL)
+    (tmp_path / "blind.conll").write_text("We PRP O\nmet VB O\n")
+    data = {name: str(tmp_path / "a.conll") for name in ("train", "dev")} | {"test": str(tmp_path / "blind.conll")}
+    task = prepare_task("table/names", data, SETTINGS, tokenizer, {"kind": "tagging", "word": 0, "tag": -1})
+    assert f"{data['test']}: each word has the tag O, so it is predicted and not scored" in caplog.messages
+    evaluation = task.predicted[1].evaluate(np.eye(4, 3, dtype=np.float32))
+    assert evaluation.scores == {}
+    evaluation.write_predictions(tmp_path)
+    assert (tmp_path / "predictions_test.conll").read_text().split() == ["We", "B-PER", "met", "O"]
+
+
 CONLL_U = (
     "# sent_id = 1\n# text = We didn't.\n1\tWe\twe\tPRON\t_\t_\t2\tnsubj\t_\t_\n"
     "2-3\tdidn't\t_\t_\t_\t_\t_\t_\t_\t_\n2\tdid\tdo\tAUX\t_\t_\t0\troot\t_\t_\n"

@@ -93,19 +93,19 @@ def prepare_tagging(
 ) -> PreparedTask:
     """Prepare a custom tagging task. Without `labels`, the tags are those of the train file.
 
-    A test file is scored, too, if its tags are labels; one without tags is only predicted. Raises BertlineError for a
-    bad file, or a tag that is not one of the labels.
+    A test file is scored, too, if its tags are labels, other than O as well; one without tags, or with O for each word,
+    is only predicted. Raises BertlineError for a bad file, one for training or dev without a span, or a tag that is not
+    one of the labels.
     """
     files = {
         name: read_conll(path, word=table["word"], tag=table["tag"], tagged=name in LABELLED_SETS)
         for name, path in data.items()
     }
-    found = {tag for tags in files["train"].tags for tag in tags}
-    if found == {OUTSIDE}:
-        raise BertlineError(
-            f"{data['train']}: column {table['tag']} contains only the tag {OUTSIDE}; a task needs two or more"
-        )
-    labels = labels_of(table) or tuple(sorted(found | {OUTSIDE}))
+    found = {name: {tag for tags in file.tags for tag in tags} for name, file in files.items()}
+    for name, need in (("train", "a task needs two or more"), ("dev", "without a span there is no score")):
+        if found[name] == {OUTSIDE}:
+            raise BertlineError(f"{data[name]}: column {table['tag']} contains only the tag {OUTSIDE}; {need}")
+    labels = labels_of(table) or tuple(sorted(found["train"] | {OUTSIDE}))
     for name in ("train", "dev"):
         for sentence, tags in enumerate(files[name].tags, start=1):
             unknown = [tag for tag in tags if tag not in labels]
@@ -114,9 +114,10 @@ def prepare_tagging(
                     f"{data[name]}: sentence {sentence}: given the tag '{unknown[0]}', allowed are "
                     f"{', '.join(labels)}; correct the file or the configuration's labels"
                 )
-    scored = [name for name, file in files.items() if all(tag in labels for tags in file.tags for tag in tags)]
+    scored = [name for name, tags in found.items() if tags <= set(labels) and tags != {OUTSIDE}]
     for name in sorted(files.keys() - set(scored)):
-        logger.info("%s: its tags are not the labels, so it is predicted and not scored", data[name])
+        reason = f"each word has the tag {OUTSIDE}" if found[name] == {OUTSIDE} else "its tags are not the labels"
+        logger.info("%s: %s, so it is predicted and not scored", data[name], reason)
     limit = settings["max_sequence_length"]
     inputs = {name: tag_inputs(file, tokenizer, limit) for name, file in files.items()}
     train = inputs["train"]
