@@ -58,6 +58,20 @@ def test_settings_and_jobs_are_known_from_the_start_and_all_jobs_at_the_end(card
     assert "bertline.hardware" in started.tags
 
 
+def test_a_damaged_record_of_the_start_may_be_deleted(card: Path, tmp_path: Path) -> None:
+    given, output = recipe(steps=2), tmp_path / "phase"
+    assert Trainer(given, card, output, stop_after_minutes=0.0).finish() == STOPPED
+    started = output / "checkpoints/recipe.json"
+    started.write_text("{")
+    refused = Trainer(given, card, output)
+    assert refused.finish() == 1
+    assert refused.log.read_text().splitlines()[-1] == (
+        f"error: {started} cannot be read; delete it, and run the same command again: only the list of the jobs is lost"
+    )
+    started.unlink()
+    assert "resuming" in train(given, card, output).log.read_text()
+
+
 def test_each_node_s_load_is_in_the_journal_of_rank_0(card: Path, tmp_path: Path) -> None:
     together, apart = tmp_path / "together", tmp_path / "apart"
     options = {"ranks": 2, "log_every": 3}

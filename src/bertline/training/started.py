@@ -32,7 +32,7 @@ def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
         recipe: frozen, with the circumstances of this trainer.
     """
     path = checkpoints / paths.RECIPE
-    before = read_object(path) if path.exists() else {}
+    before = _read_started(path)
     earlier = before.get("jobs", []) if before.get("fingerprint") == recipe["fingerprint"] else []
     job = own_job()
     with one_line_damage(path):
@@ -44,14 +44,24 @@ def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
 def check_folder(output: Path, fingerprint: str) -> None:
     """Raise BertlineError if the folder of a phase has outputs, or a training, of another fingerprint."""
     checkpoints = output / paths.CHECKPOINTS
-    for path, what in ((output / paths.RECIPE, "finished phase"), (checkpoints / paths.RECIPE, "unfinished phase")):
-        theirs = read_object(path).get("fingerprint", fingerprint) if path.exists() else fingerprint
+    finished = read_object(output / paths.RECIPE) if (output / paths.RECIPE).exists() else {}
+    for recipe, what in ((finished, "finished"), (_read_started(checkpoints / paths.RECIPE), "unfinished")):
+        theirs = recipe.get("fingerprint", fingerprint)
         if theirs != fingerprint:
-            raise BertlineError(f"{output} is the {what} {theirs}, not {fingerprint}; name another output")
+            raise BertlineError(f"{output} is the {what} phase {theirs}, not {fingerprint}; name another output")
     if other := checkpoint_of_another(checkpoints, fingerprint):
         raise BertlineError(
             f"{other} is a checkpoint of another model than {fingerprint}; name another output, or move it away"
         )
+
+
+def _read_started(path: Path) -> dict[str, Any]:
+    try:
+        return read_object(path) if path.exists() else {}
+    except BertlineError:
+        raise BertlineError(
+            f"{path} cannot be read; delete it, and run the same command again: only the list of the jobs is lost"
+        ) from None
 
 
 def frozen_recipe(recipe: dict[str, Any], *, device: torch.device, world_size: int, threads: int) -> dict[str, Any]:
