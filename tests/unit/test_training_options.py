@@ -19,6 +19,7 @@ from bertline.finetuning.options import Options as FinetuningOptions
 from bertline.training.distributed.process_group import Group
 from bertline.training.options import Options
 from bertline.training.setup import prepare_device
+from bertline.training.stop import StopSignal
 from bertline.training.trial import time_steps
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
@@ -88,6 +89,16 @@ def test_a_wrong_number_of_tokens_names_what_is_allowed(given: str) -> None:
 def test_an_option_without_effect_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BertlineError, match=message):
         prepare_device(recipe()["settings"], Group(0, 1, torch.device("cpu")), Options(**given))
+
+
+def test_a_step_to_keep_that_is_never_reached_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    prepare_device(recipe(steps=30)["settings"], Group(0, 1, torch.device("cpu")), Options(keep_steps=(5, 30, 999)))
+    assert caplog.messages == ["--keep-steps 999: the phase ends with step 30"]
+
+
+def test_a_time_to_stop_is_a_number() -> None:
+    with pytest.raises(BertlineError, match="--stop-after-minutes: given nan, allowed are minutes"):
+        StopSignal(float("nan"))
 
 
 def test_a_time_between_checkpoints_is_not_negative() -> None:

@@ -37,7 +37,10 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) -> None:
-    """Set PyTorch's switches. Raises BertlineError for options that the device or the settings do not allow."""
+    """Set PyTorch's switches, and report steps that are never reached.
+
+    Raises BertlineError for options that the device or the settings do not allow.
+    """
     prepare_precision(settings["precision"], group.device)
     if options.cuda_graphs and group.device.type != "cuda":
         raise BertlineError("--cuda-graphs: there is no GPU here; leave it out")
@@ -47,6 +50,9 @@ def prepare_device(settings: Mapping[str, Any], group: Group, options: Options) 
         raise BertlineError("--profiler nsight: only marks the steps of --profile START:STOP; give them as well")
     if options.kfac_share != 1 and not settings["kfac"]:
         raise BertlineError("--kfac-share: the recipe has no kfac; leave it out")
+    if beyond := [step for step in options.keep_steps if step > settings["steps"]]:
+        steps = ", ".join(map(str, beyond))
+        logger.warning("--keep-steps %s: the phase ends with step %d", steps, settings["steps"])
     check_fsdp(options, settings, needs_whole_matrices=OPTIMIZERS[settings["optimizer"]].needs_whole_matrices)
     check_kfac(options, settings)
     # On a CPU, all kernels used here are deterministic anyway, except that a compiled program adds the gradients of

@@ -6,13 +6,14 @@ This module does not import PyTorch, so that handlers are installed before its i
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from bertline.console import handle_signals
+from bertline.console import BertlineError, handle_signals
 from bertline.training.contract import STEP_IS_SAVED, STOPPED, TOKEN, is_rank_zero
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ class StopSignal:
     """A recorder of requests to stop. Create it in the main thread, as early as possible."""
 
     def __init__(self, minutes: float | None = None) -> None:
-        """Install the handlers; the deadline is `minutes` from now, None for no deadline."""
+        """Install the handlers; the deadline is `minutes` from now, None for no deadline.
+
+        Raises BertlineError if `minutes` is not a number.
+        """
+        if minutes is not None and math.isnan(minutes):
+            raise BertlineError("--stop-after-minutes: given nan, allowed are minutes")
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self._received = False
         handle_signals((signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP), self._receive)
