@@ -97,6 +97,17 @@ def test_names_that_are_not_there_and_weights_that_leave_nothing_are_one_line():
         make_mixture(NAMES[:1], [corpus_index], np.ones(3, np.uint16), {"wikipedia": 0})
 
 
+def test_a_corpus_of_which_a_small_weight_leaves_nothing_is_reported(caplog):
+    corpus_index = np.repeat([0, 1, 2], [1000, 40, 40]).astype(np.uint8)
+    for small in (0.01, {"tokens": 3}):
+        caplog.clear()
+        make_mixture(NAMES, [corpus_index], np.full(1080, 10), {NAMES[1]: small, NAMES[2]: 0})
+        assert caplog.messages == [
+            f"corpus_weights: {NAMES[1]}: given {small}, which is less than one of its 40 samples, so an epoch has none; "
+            "raise it, or set 0"
+        ]
+
+
 @pytest.mark.parametrize("tokenizer", ["wordpiece", "bpe"])
 def test_pretraining_runs_on_mixed_corpora_of_ordered_pairs(tmp_path, tokenizer):
     made = None

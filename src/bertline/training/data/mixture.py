@@ -8,6 +8,7 @@ all corpora are then permuted anew in every epoch. The sample at any position ca
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ import numpy as np
 from bertline.console import BertlineError
 from bertline.encoding.hashing import mix_integers
 from bertline.training.data.order import permute, samples_at
+
+logger = logging.getLogger(__name__)
 
 Weights = Mapping[str, float | Mapping[str, float]]
 
@@ -77,6 +80,8 @@ def make_mixture(
         weights: name -> how often an epoch visits each of the corpus's samples, or `{"tokens": t}`: how many of its
             tokens an epoch contains. The default weight is 1.
 
+    A corpus of which less than half a sample is left is reported.
+
     Raises BertlineError for an unknown name, or if no sample is left.
     """
     if unknown := [name for name in weights if name not in corpora]:
@@ -95,6 +100,12 @@ def make_mixture(
     places = np.array([round(size * _weight(weights.get(name, 1.0), held)) for name, size, held in counts], np.int64)
     if not places.sum():
         raise BertlineError("corpus_weights: leave no sample; raise one of them")
+    for name, size, place in zip(corpora, sizes.tolist(), places.tolist(), strict=True):
+        if size and not place and weights[name] not in (0, {"tokens": 0}):
+            logger.warning(
+                "corpus_weights: %s: given %s, which is less than one of its %d samples, so an epoch has none; raise it, "
+                "or set 0", name, weights[name], size,
+            )  # fmt: skip
     return Mixture(starts[order], run_ends, first_run, sizes, places)
 
 
