@@ -74,6 +74,18 @@ def test_a_checkpoint_of_another_fingerprint_and_the_same_step_is_not_replaced(t
     assert find_checkpoint(tmp_path, "theirs")[1]["step"] == 100
 
 
+def test_a_damaged_checkpoint_says_that_the_one_before_is_tried_if_there_is_one(tmp_path, caplog):
+    for step in (1, 2):
+        (save(tmp_path, step) / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(BertlineError, match="every checkpoint is damaged, the newest is step-00000002"):
+        find_checkpoint(tmp_path, "mine")
+    reason = "is damaged (model.safetensors does not match its digest)"
+    assert caplog.messages == [
+        f"the checkpoint {tmp_path}/step-00000002 {reason}; trying the one before",
+        f"the checkpoint {tmp_path}/step-00000001 {reason}",
+    ]
+
+
 def test_a_copy_of_a_checkpoint_in_its_folder_is_none(tmp_path):
     save(tmp_path, 1)
     shutil.copytree(tmp_path / "step-00000001", tmp_path / "step-00000001.bak")

@@ -170,7 +170,8 @@ def find_checkpoint(
             reason = f"the best one before it, {best.name}: {problem}"
         if reason is None:
             return path, state
-        logger.warning("the checkpoint %s is damaged (%s); trying the one before", path, reason)
+        following = "" if path == own[-1][0] else "; trying the one before"
+        logger.warning("the checkpoint %s is damaged (%s)%s", path, reason, following)
     if own and not after_update:
         raise BertlineError(
             f"{directory}: every checkpoint is damaged, the newest is {own[0][0].name}; restore one, or delete them "
