@@ -34,6 +34,7 @@ STAGE_VERSIONS = {
     "pretraining": 5,
     "finetuning": 12,
     "half_precision": 1,  # only of fine-tunings and predictions in bf16 or fp16, in addition to "finetuning"
+    "negatives": 1,  # only of rankings with several drawn negatives, in addition to "finetuning"
     "collection": 1,
 }
 

@@ -220,6 +220,36 @@ def test_drawn_negatives_are_a_function_of_the_seed_and_never_relevant(tmp_path:
     assert len(drawn(1)) == 12 * 3
 
 
+def test_a_relevant_passage_is_trained_on_with_different_negatives(tmp_path: Path) -> None:
+    """A query's candidates are eight; which ones are drawn does not depend on other queries."""
+    data = data_of(tmp_path, train="qrels")
+    Path(data["train_qrels"]).write_text("q1\t0\tp009\t1\nq1\t0\tp013\t1\nq3\t0\tp030\t1\n")
+
+    def drawn(negatives: int) -> list[tuple[int, list[int]]]:
+        rows = prepared(data, tmp_path, negatives=negatives, objective="pairwise").train.passage_rows
+        groups = rows.reshape(-1, negatives, 2)
+        assert (groups[:, :, 0] == groups[:, :1, 0]).all()
+        return [(int(group[0, 0]), group[:, 1].tolist()) for group in groups]
+
+    for negatives in (2, 5, 6):
+        found = drawn(negatives)
+        assert [relevant for relevant, _ in found] == [9, 13, 30]
+        assert all(len(set(others)) == negatives for _, others in found), found
+    assert sorted(drawn(6)[0][1]) == [8, 10, 11, 12, 14, 15]  # q1 has 6 others
+    assert drawn(5)[0][1] != drawn(5)[1][1]
+    assert len(drawn(20)[0][1]) == 20  # more than there are
+    together = drawn(4)[2]
+    Path(data["train_qrels"]).write_text("q3\t0\tp030\t1\n")
+    assert drawn(4) == [together]
+
+
+def test_a_single_negative_is_the_one_that_finished_trainings_have(tmp_path: Path) -> None:
+    data = data_of(tmp_path, train="qrels")
+    Path(data["train_qrels"]).write_text("q1\t0\tp009\t1\nq1\t0\tp013\t1\nq3\t0\tp030\t1\n")
+    rows = prepared(data, tmp_path, negatives=1, objective="pairwise").train.passage_rows
+    assert rows.tolist() == [[9, 12], [13, 10], [30, 27]]
+
+
 def test_queries_with_as_many_candidates_draw_negatives_of_other_places(tmp_path: Path) -> None:
     data = data_of(tmp_path, train="qrels")
     train = prepared(data, tmp_path, negatives=3, objective="pairwise").train

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from plan_helpers import CONFIG, changed, inputs, plan_of, with_tasks
 from roberta_folder import train_vocabulary
@@ -133,6 +135,21 @@ def test_negatives_are_refused_where_none_are_drawn(train: dict) -> None:
         match=r"^configuration: runs\.first\.finetune\.ranking\.m\.negatives: given 20, but .*train\.qrels",
     ):
         plan_of(with_tasks(evaluation, {"ranking": {"m": {"negatives": 20}}}))
+
+
+@pytest.mark.parametrize(("negatives", "is_renamed"), [(1, False), (2, True)])
+def test_the_version_of_negatives_renames_only_trainings_with_several(
+    monkeypatch: pytest.MonkeyPatch, negatives: int, is_renamed: bool
+) -> None:
+    for name in ("c", "q", "r"):
+        Path(name).write_text("1\tone\n")
+    lists = {"queries": "q", "qrels": "r", "candidates": "c"}
+    evaluation = {"ranking": {"m": {"collection": "c", "train": lists, "dev": lists}}}
+    config = with_tasks(evaluation, {"ranking": {"m": {"negatives": negatives}}})
+    before = plan_of(config).finetunings.keys()
+    assert before
+    monkeypatch.setitem(STAGE_VERSIONS, "negatives", 0)
+    assert (plan_of(config).finetunings.keys() != before) == is_renamed
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,13 @@ from bertline.corpus.signatures import write_signatures
 from bertline.corpus.wikitext import text_of_page
 from bertline.encoding.dataset import Batch, open_dataset
 from bertline.encoding.imports import import_dataset
-from bertline.encoding.tokenizer import save_tokenizer
+from bertline.encoding.tokenizer import read_tokenizer, save_tokenizer
 from bertline.encoding.vocabulary import train_wordpiece
 from bertline.files import Recipe
 from bertline.finetuning.options import Options
-from bertline.finetuning.ranking.collection import tokenize_collection
+from bertline.finetuning.ranking.collection import open_collection, tokenize_collection
+from bertline.finetuning.ranking.lists import read_candidates, sample_triples
+from bertline.finetuning.ranking.texts import read_texts as read_queries
 from bertline.finetuning.train import finetune
 from bertline.fingerprint import STAGE_VERSIONS
 
@@ -84,6 +86,7 @@ DIGESTS = {
     ("sentence_order", 1): "f99fe548042f023d",
     ("import", 1): "dad51444a46a4e07",
     ("collection", 1): "ff246b17028bb15c",
+    ("negatives", 1): "5e674cddc7b75079",
 }
 # Losses in nats at the first steps: of weights, the last bits differ between processors, so no digest can be kept.
 COURSES = {
@@ -184,6 +187,22 @@ def gather_imported(folder: Path) -> Batch:
     return open_dataset(folder / "imported/dataset.json", 8, "train").gather(np.arange(2))
 
 
+def draw_negatives(tokenizer: Path, folder: Path) -> np.ndarray:
+    """Return the triples of two relevant ones of 20 passages: several different ones, and more than there are."""
+    (folder / "numbered.tsv").write_text("".join(f"{number}\tThe old mill.\n" for number in range(20)))
+    (folder / "candidates").write_text("".join(f"0\t{number}\n" for number in range(20)))
+    (folder / "qrels").write_text("0\t0\t3\t1\n0\t0\t5\t1\n")
+    tokenize_collection(Recipe(source=str(folder / "numbered.tsv"), tfrecords=False), tokenizer, folder / "numbered")
+    read = read_tokenizer(tokenizer)
+    texts = read_queries(folder / "numbered.tsv", read), open_collection(folder / "numbered", read).passages
+    candidates = read_candidates(folder / "candidates", *texts)
+    drawn = [
+        sample_triples(folder / "qrels", candidates, *texts, relevance_level=1, negatives=negatives, seed=1)[1]
+        for negatives in (6, 30)
+    ]
+    return np.concatenate(drawn)
+
+
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The digest of each stage's output on a corpus of three very short books."""
@@ -230,6 +249,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "samples": digest_of_arrays(samples[:4]),
         "sentence_order": digest_of_arrays(pairs[:4]),
         "import": digest_of_arrays([*masked[:4], *masked.masks]),
+        "negatives": digest_of_arrays([draw_negatives(tmp_path / "dataset/tokenizer.json", tmp_path)]),
         "collection": digest(b"".join(path.read_bytes() for path in sorted((tmp_path / "passages").iterdir()))),
     }
 
@@ -241,6 +261,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         *(
             "sentence_order",
             "collection",
+            "negatives",
             "gopher_repetition",
             "empty_brackets",
             "placeholders",

@@ -151,13 +151,14 @@ def _recipe(
     """Return the recipe of a fine-tuning with the settings `chosen`."""
     allowed, pretrained = definition(plan.schema, settings_of_task(task)), begins == "pretrained"
     filled_in = fill_defaults(chosen, allowed, plan.schema)
+    drawn = ["negatives"] if filled_in.get("negatives", 1) > 1 else []
     identifying = {
         "task": task,
         "seed": seed,
         "settings": strip_defaults(chosen, allowed, plan.schema),
         "initial_weights": without_directory(start.initial) if pretrained else start.random,
         "data": data.content,
-        "versions": versions_in(filled_in["precision"]),
+        "versions": versions_in(filled_in["precision"]) | stage_versions(*drawn),
     }
     recipe: FinetuningRecipe = {
         "fingerprint": fingerprint(identifying),

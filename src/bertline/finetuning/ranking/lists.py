@@ -291,8 +291,10 @@ def sample_triples(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Make triples of judged passages: each relevant one with `negatives` candidates that are not judged relevant.
 
-    Which ones is a pure function of the files and the seed. A query without relevant passages, or without other
-    candidates, has none. Returns what `read_triples` does; raises BertlineError for an id that does not exist, a
+    They are different ones if there are as many; otherwise some are drawn several times. Which ones is a pure function
+    of the files and the seed. A query without relevant passages, or without other candidates, has none.
+
+    Returns what `read_triples` does; raises BertlineError for an id that does not exist, a
     passage that is judged relevant twice, or if there is no triple.
     """
     relevant: dict[int, dict[int, None]] = {}  # keys in the order of the lines
@@ -318,7 +320,10 @@ def sample_triples(
         positive = np.array(list(relevant.get(query, ())), dtype=np.int32)
         other = np.setdiff1d(candidates.passage_rows[start:end], positive)
         if len(positive) and len(other):
-            drawn = np.random.default_rng([seed, query]).choice(other, size=len(positive) * negatives)
+            generator = np.random.default_rng([seed, query])
+            # A single one is drawn as ever, so that finished trainings keep their names.
+            again = negatives == 1 or negatives > len(other)
+            drawn = np.concatenate([generator.choice(other, negatives, replace=again) for _ in positive])
             query_rows.append(np.full(len(drawn), query, dtype=np.int32))
             passage_rows.append(np.stack([np.repeat(positive, negatives), drawn], axis=1))
     if len(query_rows) == 1:
