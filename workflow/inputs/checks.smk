@@ -196,7 +196,8 @@ onsuccess:
         sys.exit(
             f"error: {absent[0]} is still to be made; run the same command again"
         )
-    with exit_on_errors():  # another snakemake, of other settings, may have changed the links meanwhile
+    # Another snakemake, of other settings, may have changed the links meanwhile.
+    with exit_on_errors():
         write_links(plan, existing_only=True)
     print_warnings_of_datasets()
     atexit.register(print_results)  # below Snakemake's own output
