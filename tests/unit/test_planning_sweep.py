@@ -278,6 +278,28 @@ def test_what_ends_a_sweep_loses_no_row(
     assert [row["processes"] for row in read_json(folder / "sweep.json")["scaling"]] == list(map(int, processes_timed))
 
 
+def test_a_sweep_that_ended_early_replaces_no_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bertline.tracking.store.track_entry", lambda *_: None)
+    left = 100
+
+    def run_trial(recipe: Json, *, processes: int, options: Sequence[str], **_: object) -> Json:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise BertlineError("a trial of some steps failed: no reason")
+        return trial()(recipe, processes, int(options[1]))
+
+    run_sweep(monkeypatch, run_trial, "--to", "4", "--processes", "1,2")
+    (whole,) = (tmp_path / "results/sweeps/demo/phase1").iterdir()
+    content = (whole / "sweep.json").read_bytes()
+    left = 3
+    with pytest.raises(SystemExit):
+        run_sweep(monkeypatch, run_trial, "--to", "4", "--processes", "1,2")
+    assert (whole / "sweep.json").read_bytes() == content
+    assert len(list(whole.parent.iterdir())) == 2
+
+
 def test_a_killed_rank_is_a_size_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of memory the kernel kills it; another signal is an error."""
     for name in ("launch.py", "start_ranks.py"):
