@@ -18,6 +18,7 @@ from bertline.files import read_json, write_json
 from bertline.finetuning.options import Options as FinetuningOptions
 from bertline.training.distributed.process_group import Group
 from bertline.training.options import Options
+from bertline.training.reproducibility import keep_threads
 from bertline.training.setup import prepare_device
 from bertline.training.stop import StopSignal
 from bertline.training.trial import time_steps
@@ -89,6 +90,17 @@ def test_a_wrong_number_of_tokens_names_what_is_allowed(given: str) -> None:
 def test_an_option_without_effect_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BertlineError, match=message):
         prepare_device(recipe()["settings"], Group(0, 1, torch.device("cpu")), Options(**given))
+
+
+@pytest.mark.parametrize(("world_size", "kept"), [(1, 1), (2, 3)])
+def test_the_threads_of_a_checkpoint_are_kept_by_as_many_processes(
+    monkeypatch: pytest.MonkeyPatch, world_size: int, kept: int
+) -> None:
+    threads = [3]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    keep_threads({"threads": 1, "world_size": world_size}, Group(0, 1, torch.device("cpu")), Options())
+    assert threads[-1] == kept
 
 
 def test_a_step_to_keep_that_is_never_reached_is_reported(caplog: pytest.LogCaptureFixture) -> None:

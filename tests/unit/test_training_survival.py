@@ -26,7 +26,7 @@ from training_processes import CONTEXT, Trainer, free_port, journal, newest_step
 
 from bertline.console import BertlineError, one_line_errors
 from bertline.files import read_json, sha256_of_file
-from bertline.training import checkpoints, loop, phase
+from bertline.training import checkpoints, loop, phase, scaling
 from bertline.training.checkpoints import CheckpointWriter
 from bertline.training.distributed.process_group import join_group
 from bertline.training.lock import TrainingLock
@@ -371,7 +371,7 @@ def test_a_stop_among_skipped_batches_leaves_the_checkpoint_of_its_step_as_it_wa
     digests = [sha256_of_file(tmp_path / name / "model.safetensors") for name in ("whole", "phase")]
     assert digests[0] == digests[1]
     positions = [read_json(tmp_path / name / "recipe.json")["next_position"] for name in ("whole", "phase")]
-    assert positions[0] == positions[1]
+    assert positions == [(40 + MAX_SKIPPED_IN_A_ROW) * 16] * 2
 
 
 @pytest.mark.parametrize(("batch", "step"), [(9, 5), (39, 35)])
@@ -409,6 +409,31 @@ def test_the_loss_scale_is_carried_over_with_everything(group, card, tmp_path, m
     )
     assert everything == whole[3:]
     assert moments == whole[:3]
+
+
+def test_a_first_loss_scale_is_taken_if_the_phase_before_had_another_precision(group, card, tmp_path, monkeypatch):
+    monkeypatch.setattr("bertline.training.phase.prepare_device", lambda *given: None)  # CPUs compute in fp16, slowly
+    common = {"optimizer": "adamw", "schedule": "constant", "learning_rate": 1e-3, "steps": 2}
+    run_phase(group, card, tmp_path / "first", given=recipe(**common), poisoned=set())
+    given = {
+        **recipe(**common, precision="fp16", carry_over="everything"),
+        **{"fingerprint": "b" * 16, "initial_weights": {"phase": "a" * 16}},
+    }
+    run_phase(group, card, tmp_path / "second", given=given, before=tmp_path / "first", poisoned=set())
+    assert journal(tmp_path / "second")[1]["metrics"]["train/loss_scale"] == scaling.FIRST
+
+
+def test_a_step_for_which_the_loss_scale_was_too_high_is_not_counted_as_skipped(group, card, tmp_path, monkeypatch):
+    """But its samples are used."""
+    monkeypatch.setattr("bertline.training.phase.prepare_device", lambda *given: None)  # CPUs compute in fp16, slowly
+    given = recipe(steps=4, optimizer="adamw", learning_rate=1e-3, precision="fp16")
+    phase = run_phase(group, card, tmp_path / "phase", given=given, poisoned={1, 3}, log_every=1)
+    assert (phase.progress.skipped, phase.progress.backed_off) == (2, 2)
+    points = [point["metrics"] for point in journal(tmp_path / "phase")[1:]]
+    assert [point["train/skipped_steps"] for point in points] == [0, 0, 0, 0]
+    assert [point["train/loss_scale"] for point in points] == [scaling.FIRST / 2**halved for halved in (0, 1, 2, 2)]
+    frozen = read_json(tmp_path / "phase/recipe.json")
+    assert (frozen["skipped_steps"], frozen["next_position"]) == (0, 6 * 16)
 
 
 def test_averages_of_a_stopped_training_are_those_of_one_that_was_not(group, card, tmp_path):
