@@ -103,8 +103,8 @@ def make_mixture(
     for name, size, place in zip(corpora, sizes.tolist(), places.tolist(), strict=True):
         if size and not place and weights[name] not in (0, {"tokens": 0}):
             logger.warning(
-                "corpus_weights: %s: given %s, which is less than one of its %d samples, so an epoch has none; raise it, "
-                "or set 0", name, weights[name], size,
+                "corpus_weights: %s: given %s, which is less than one of its %d samples, so an epoch has none; raise "
+                "it, or set 0", name, weights[name], size,
             )  # fmt: skip
     return Mixture(starts[order], run_ends, first_run, sizes, places)
 
