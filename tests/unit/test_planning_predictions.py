@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import re
@@ -148,6 +149,7 @@ def test_a_choice_that_may_delete_a_model_waits_for_the_predictions_with_it() ->
 
 def test_a_fingerprint_follows_the_model_the_inputs_and_the_options_and_no_place() -> None:
     first = entry_of(plan_of())["fingerprint"]
+    assert entry_of(plan_of())["sha256"] == {"new.tsv": hashlib.sha256(Path("new.tsv").read_bytes()).hexdigest()}
     assert entry_of(plan_of(output="elsewhere/x.jsonl"))["fingerprint"] == first
     others = [{"precision": "bf16"}, {"model": "theirs"}, {"output": "x.tsv"}, {"keep": "all"}, {"columns": ["a"]}]
     assert first not in {entry_of(plan_of(**other))["fingerprint"] for other in others}

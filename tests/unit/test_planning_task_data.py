@@ -35,6 +35,25 @@ def test_a_folder_of_glue_is_in_the_official_layout_or_in_that_of_the_hub() -> N
             assert not plan.problems
 
 
+def test_recipes_have_the_checksums_of_files_that_are_neither_downloaded_nor_made() -> None:
+    make_files("c.tsv", "q.tsv", "l.tsv", "r.tsv", "t.tsv")
+    dev = {"queries": "q.tsv", "candidates": "l.tsv", "qrels": {"url": "https://example.org/r.tsv", "sha256": "0" * 64}}
+    ranking = {"m": {"collection": "c.tsv", "train": {"queries": "q.tsv", "triples": "t.tsv"}, "dev": dev}}
+    plan = plan_of(with_tasks({"ranking": ranking}, {"ranking": {"m": {}}}))
+
+    def checksums(*files: str) -> dict[str, str]:
+        return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files}
+
+    (finetuning,), (collection,) = plan.finetunings.values(), plan.collections.values()
+    assert finetuning["sha256"] == checksums("q.tsv", "l.tsv", "t.tsv")
+    assert collection["sha256"] == checksums("c.tsv")
+    downloaded = {"url": "https://example.org/c.tsv"}
+    plan = plan_of(with_tasks({"ranking": {"m": {**ranking["m"], "collection": downloaded}}}, {"ranking": {"m": {}}}))
+    assert next(iter(plan.collections.values()))["sha256"] == {}
+    plan = plan_of(with_tasks({"glue": {"cola": {"url": "https://example.org/c.zip"}}}, {"glue": {"cola": {}}}))
+    assert next(iter(plan.finetunings.values()))["sha256"] == {}
+
+
 DATA_OF_THREE = {
     "squad_v1": {"train": "train.json", "dev": "dev.json"},
     "glue": "glue",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from finetuning_helpers import MODEL as NETWORK
 from finetuning_helpers import recipe_for, write_cola
 from synthetic_dataset import FINGERPRINT, recipe, write_dataset
@@ -15,7 +18,9 @@ from training_processes import Trainer, train
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import load_tokenizer, make_tokenizer, make_unigram, save_tokenizer
-from bertline.files import read_json, sha256_of_file, write_json
+from bertline.files import Recipe, read_json, sha256_of_file, write_json
+from bertline.finetuning.options import Options
+from bertline.finetuning.ranking.collection import tokenize_collection
 from bertline.finetuning.train import finetune
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertForPreTraining
@@ -135,6 +140,51 @@ def test_a_fine_tuning_of_another_phase_or_with_another_datasets_tokenizer_is_re
     assert not (tmp_path / "out").exists()
     finetune(given, tokenizer, tmp_path / "out", initial_weights=phase / "huggingface")
     assert (tmp_path / "out/metrics.json").exists()
+
+
+def test_a_fine_tuning_on_a_file_that_changed_since_it_was_planned_is_refused_also_when_it_is_resumed(
+    datasets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer, data = datasets / "own/tokenizer.json", write_cola(tmp_path / "c.tsv")
+    given = recipe_for("cola", data) | {"sha256": {str(data): sha256_of_file(data)}}
+    step, steps = torch.optim.AdamW.step, iter(range(5))
+
+    def step_or_stop(self: torch.optim.AdamW, closure: None = None) -> None:
+        step(self)
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.optim.AdamW, "step", step_or_stop)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(given, tokenizer, tmp_path / "out", options=Options(threads=1, checkpoint_every_minutes=0))
+    assert list((tmp_path / "out/checkpoints").glob("step-*"))
+    content = data.read_text()
+    data.write_text(content + "t\t1\t\twho died\n")
+    message = rf"^{data} is another file than when recipe 0123456789abcdef was planned; put the earlier one back, or"
+    with pytest.raises(BertlineError, match=message):
+        finetune(given, tokenizer, tmp_path / "out", options=Options(threads=1))
+    data.write_text(content)
+    assert finetune(given, tokenizer, tmp_path / "out", options=Options(threads=1))["examples"]["train"] == 32
+
+
+def test_a_collection_or_an_input_that_changed_since_it_was_planned_is_refused(datasets: Path, tmp_path: Path) -> None:
+    source = tmp_path / "passages.tsv"
+    source.write_text("a\tThe old mill.\n")
+    given = {"fingerprint": "a" * 16, "source": str(source), "tfrecords": False}
+    given |= {"sha256": {str(source): sha256_of_file(source)}}
+    tokenize_collection(Recipe(given), datasets / "own/tokenizer.json", tmp_path / "collection")
+    source.write_text("a\tThe new mill.\n")
+    with pytest.raises(BertlineError, match=rf"^{source} is another file than when recipe {'a' * 16} was planned"):
+        tokenize_collection(Recipe(given), datasets / "own/tokenizer.json", tmp_path / "changed")
+    given |= {"kind": "predict", "model": {"directory": "absent"}, "inputs": [str(source)], "options": {}}
+    (tmp_path / "recipe.json").write_text(json.dumps(given))
+    script = Path(__file__).parents[2] / "workflow/scripts/predict_files.py"
+    command = [sys.executable, script, tmp_path / "recipe.json", "--output", tmp_path / "out.jsonl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {source} is another file than when recipe {'a' * 16} was planned")
+    assert done.stderr.count("\n") == 1
 
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(59))]

@@ -29,7 +29,9 @@ def predict(recipe: Recipe, *, output: Path, threads: int | None = None) -> str:
     from bertline.finetuning.prediction_files import predict_files
     from bertline.finetuning.ranking.reranking import rank_files
     from bertline.training.distributed.claims import claim_device
+    from bertline.training.given_files import check_data
 
+    check_data(recipe)
     device, _claim = claim_device()
     folder, inputs = Path(model_folder(recipe["model"])), list(map(Path, recipe["inputs"]))
     given = recipe["options"]

@@ -37,7 +37,7 @@ from bertline.training import memory
 from bertline.training.checkpoints import clean_up
 from bertline.training.distributed.claims import claim_device, claim_whole_gpu
 from bertline.training.distributed.process_group import Group, describe, join_group
-from bertline.training.given_files import check_initial_weights, check_tokenizer
+from bertline.training.given_files import check_data, check_initial_weights, check_tokenizer
 from bertline.training.journal import Journal
 from bertline.training.lock import TrainingLock, acquire
 from bertline.training.objective import prepare_precision
@@ -213,6 +213,7 @@ def _checked(recipe: Mapping[str, Any], tokenizer_path: Path, initial_weights: P
     """Return the recipe with all settings and, of external weights, their network's description, which it keeps."""
     recipe = check_recipe(recipe, initial_weights)
     check_tokenizer(recipe, tokenizer_path)
+    check_data(recipe)
     if initial_weights is not None:
         check_initial_weights(recipe, initial_weights)
     if "directory" in recipe["model"]:

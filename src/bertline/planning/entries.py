@@ -105,6 +105,7 @@ class FinetuningRecipe(TypedDict):
         settings: with all defaults, without `PLANNED_SETTINGS`.
         initial_weights: a phase, with or without a step, or external weights; None for random ones.
         data: the files of the task by their kind.
+        sha256: of those that are neither downloaded nor made, by path.
         table: columns and labels of a custom table.
     """
 
@@ -118,6 +119,7 @@ class FinetuningRecipe(TypedDict):
     settings: Json
     initial_weights: Json | None
     data: dict[str, str]
+    sha256: dict[str, str]
     table: NotRequired[Json]
     tokenizer: NotRequired[str]
 
@@ -142,6 +144,7 @@ class PredictionRecipe(TypedDict):
         kind: "predict" or "features".
         model: a phase, a choice, a fine-tuning or external weights, as the only key.
         inputs: files.
+        sha256: of all files that are there, by path.
         ranked: the files of a ranking by their kind.
         absent: whether a file is missing.
         options: the other settings.
@@ -151,6 +154,7 @@ class PredictionRecipe(TypedDict):
     kind: str
     model: Json
     inputs: list[str]
+    sha256: dict[str, str]
     ranked: NotRequired[dict[str, str]]
     absent: bool
     options: Json
@@ -161,6 +165,7 @@ class CollectionRecipe(TypedDict):
 
     Attributes:
         source: its file.
+        sha256: of the source by its path, if it is not downloaded.
         tfrecords: whether it is a TFRecord file.
         dataset: the dataset whose tokenizer reads it, by its fingerprint.
         tokenizer: the file of another tokenizer.
@@ -168,6 +173,7 @@ class CollectionRecipe(TypedDict):
 
     fingerprint: str
     source: str
+    sha256: dict[str, str]
     tfrecords: bool
     dataset: NotRequired[str]
     tokenizer: NotRequired[str]

@@ -17,7 +17,7 @@ from bertline.planning.entries import FinetuningRecipe, RunEntry
 from bertline.planning.external_weights import without_directory
 from bertline.planning.models import check_length
 from bertline.planning.plan import Plan
-from bertline.planning.rankings import add_ranking
+from bertline.planning.rankings import TOKENIZED, add_ranking
 from bertline.planning.task_data import TaskData, task_data, unreadable_columns
 from bertline.settings.configuration import definition, fill_defaults, strip_defaults
 from bertline.tasks.lengths import FEWEST_SPECIAL_TOKENS, check_lengths
@@ -171,6 +171,11 @@ def _recipe(
         "settings": {name: value for name, value in filled_in.items() if name not in PLANNED_SETTINGS},
         "initial_weights": start.initial if pretrained else None,
         "data": data.files,
+        "sha256": {
+            file: data.content[kind][0]
+            for kind, file in data.files.items()
+            if kind not in TOKENIZED and file not in plan.downloads
+        },
     }
     if data.table is not None:
         recipe["table"] = data.table

@@ -64,9 +64,10 @@ def add_predictions(plan: Plan) -> None:
             options = {
                 part: value for part, value in given.items() if part not in ("model", "inputs", "output", *RANKED)
             }
+            checksums = digests(files)
             content = {
                 **options,
-                "inputs": list(digests(files).values()),
+                "inputs": list(checksums.values()),
                 "suffixes": [file.suffixes[-2:] for file in files],  # they determine how a file is read
                 **({"ranked": list(ranked)} if ranked else {}),
                 "model": model.get("content") or model,
@@ -79,6 +80,7 @@ def add_predictions(plan: Plan) -> None:
                 "kind": kind,
                 "model": model,
                 "inputs": list(map(str, files)) if files else [*ranked.values(), *given.get("inputs", ())],
+                "sha256": checksums,
                 "absent": bool(problems),
                 "options": options,
             }

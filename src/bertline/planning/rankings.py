@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests
@@ -28,12 +29,12 @@ def add_ranking(plan: Plan, run: RunEntry, tokenizer: str | None, data: TaskData
 
 
 def add_collection(
-    plan: Plan, source: str, content: object, tfrecords: bool, dataset: str | None, tokenizer: str | None
+    plan: Plan, source: str, content: Any, tfrecords: bool, dataset: str | None, tokenizer: str | None
 ) -> str:
     """Add a tokenized collection to the plan; return its folder.
 
     Args:
-        source: the file; `content` identifies its content.
+        source: the file; `content` identifies its content: the SHA-256, as a list, if it is not downloaded.
         tfrecords: whether it is a TFRecord file.
         dataset, tokenizer: a dataset by its fingerprint, or the file of another tokenizer.
     """
@@ -43,7 +44,8 @@ def add_collection(
     elif dataset is not None:
         read_by["dataset"] = plan.datasets[dataset]["fingerprint_without_lengths"]
     key = fingerprint({"source": content, "tfrecords": tfrecords, **read_by, "versions": stage_versions("collection")})
-    recipe: CollectionRecipe = {"fingerprint": key, "source": source, "tfrecords": tfrecords}
+    checksums = {} if source in plan.downloads else {source: content[0]}
+    recipe: CollectionRecipe = {"fingerprint": key, "source": source, "sha256": checksums, "tfrecords": tfrecords}
     if tokenizer is not None:
         recipe["tokenizer"] = tokenizer
     elif dataset is not None:

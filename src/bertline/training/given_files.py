@@ -63,6 +63,19 @@ def check_tokenizer(recipe: Mapping[str, Any], tokenizer_json: Path) -> None:
         check_dataset(recipe, card_json, {"fingerprint": read_object(card_json).get("fingerprint")})
 
 
+def check_data(recipe: Mapping[str, Any]) -> None:
+    """Raise BertlineError if a file of the recipe's `sha256` has another content than when it was planned.
+
+    A missing file is reported by what reads it.
+    """
+    for path, digest in recipe.get("sha256", {}).items():
+        if Path(path).is_file() and sha256_of_file(path) != digest:
+            raise BertlineError(
+                f"{path} is another file than when recipe {recipe['fingerprint']} was planned; put the earlier one "
+                "back, or plan again"
+            )
+
+
 def check_initial_weights(recipe: Mapping[str, Any], folder: Path) -> None:
     """Raise BertlineError if the weights in `folder` are others than the recipe's `initial_weights`.
 

@@ -25,6 +25,7 @@ from bertline.files import Json, Recipe, read_object, write_folder_atomically, w
 from bertline.finetuning.ranking.texts import CHUNK, Texts, dtype_for, sorted_order, tokenized
 from bertline.finetuning.ranking.tfrecords import read_examples
 from bertline.results import paths
+from bertline.training.given_files import check_data
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,9 @@ def tokenize_collection(recipe: Recipe, tokenizer: Path, output: Path) -> None:
         tokenizer: the tokenizer.json, or the vocab.txt, of the network.
         output: the folder to write, complete or absent; one that contains nothing but a collection is replaced.
 
-    Raises BertlineError for a bad file.
+    Raises BertlineError for a bad file, or another one than when the recipe was planned.
     """
+    check_data(recipe)
     sources = [Path(recipe["source"]), tokenizer]
     with write_folder_atomically(output, replaces=FILES, sources=sources) as folder:
         write_collection(Path(recipe["source"]), read_tokenizer(tokenizer), folder, tfrecords=recipe["tfrecords"])
