@@ -183,6 +183,16 @@ def test_a_threshold_decides_which_questions_stay_without_an_answer(finished: Pa
     assert {"text", "probability", "start_logit", "end_logit"} == always["n_best"][0].keys()
 
 
+def test_having_no_answer_is_an_answer_of_models_with_a_threshold_only(finished: Path) -> None:
+    record = {"id": "1", "question": "where was born ?", "context": "n0 was born in p1 ."}
+    listed = {}
+    for task in ("squad_v1", "squad_v2"):
+        ((row,),) = predictions(load_finetuned(finished / task / "huggingface"), [record], 20)
+        assert sum(one["probability"] for one in row["n_best"]) == pytest.approx(1.0)
+        listed[task] = "" in {one["text"] for one in row["n_best"]}
+    assert listed == {"squad_v1": False, "squad_v2": True}
+
+
 def test_a_model_of_transformers_gives_the_probabilities_of_transformers(finished: Path, tmp_path: Path) -> None:
     config = transformers.BertConfig(
         vocab_size=5 + 2 + len(WORDS),

@@ -610,6 +610,16 @@ def test_a_piece_of_white_space_is_no_answer(tmp_path: Path) -> None:
     assert len({candidate.text for candidate in found.candidates}) == len(found.candidates)
 
 
+@pytest.mark.parametrize("answer", ["river\t", "\triver", "\triver\t\n", "river"])
+def test_white_space_around_an_answer_adds_no_token(tmp_path: Path, answer: str) -> None:
+    """Tabs and line breaks are tokens of RoBERTa's tokenizer."""
+    train_vocabulary().save_pretrained(tmp_path)
+    context = "The\triver\t\nis"
+    squad = SquadFile([context], [Question("q", "who", 0, (Answer(answer, context.index(answer)),))], [])
+    windows = windows_of(squad, read_tokenizer(tmp_path))
+    assert text_of_answer(squad, windows, 0) == "river"
+
+
 @pytest.mark.parametrize(("context", "answer"), [("the cafe\u0301 closed", "cafe\u0301"), ("यह गाँव में है", "में")])
 def test_an_answer_keeps_the_marks_that_its_tokens_lack(context: str, answer: str) -> None:
     tokenizer = make_tokenizer(

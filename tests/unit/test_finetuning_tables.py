@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bertline.console import BertlineError
 from bertline.encoding.masking import IGNORED
-from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
+from bertline.encoding.tokenizer import make_tokenizer, read_tokenizer, save_tokenizer
 from bertline.finetuning.examples import read_examples, read_labels, read_texts
 from bertline.finetuning.prepared import prepare_task
 from bertline.finetuning.submissions import write_predictions
@@ -484,6 +484,17 @@ def test_words_that_are_cut_off_count_as_misses(tmp_path: Path, tokenizer: Path)
     chosen[:, 0] = 1  # B-X everywhere
     scores = task.dev.evaluate(chosen).scores
     assert (scores["precision"], scores["recall"]) == (100.0, pytest.approx(75.0))
+
+
+def test_a_sentence_that_fits_exactly_keeps_its_last_word(tokenizer: Path) -> None:
+    file = TaggedFile([["We", "met", "Adada"]], [["O", "O", "B-PER"]])
+    made = {
+        limit: tag_inputs(file, read_tokenizer(tokenizer), limit) for limit in (6, 5)
+    }  # [CLS] we met ada ##da [SEP]
+    assert [(one.words_of.tolist(), one.sequences.lengths.tolist()) for one in made.values()] == [
+        ([3], [6]),
+        ([2], [4]),
+    ]
 
 
 @settings(deadline=None, max_examples=50)

@@ -32,7 +32,7 @@ from bertline.encoding.tokenizer import make_tokenizer, read_tokenizer, save_tok
 from bertline.finetuning import loop, step
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
 from bertline.finetuning.loop import predict
-from bertline.finetuning.losses import loss_of
+from bertline.finetuning.losses import loss_of, number_of_terms
 from bertline.finetuning.optimizer import BETAS, EPSILON, layerwise_factor, make_optimizer, set_learning_rate
 from bertline.finetuning.options import Options
 from bertline.finetuning.prediction import load_finetuned
@@ -338,6 +338,14 @@ def test_the_loss_does_not_depend_on_the_batch(tmp_path: Path, tokenizer: Path) 
 
     rows = [int(task.train.lengths.argmin()), int(task.train.lengths.argmax())]
     torch.testing.assert_close(loss(rows), loss(rows[:1]) + loss(rows[1:]))
+
+
+def test_the_loss_of_a_tagger_is_the_mean_over_the_words_of_a_batch(tmp_path: Path, tokenizer: Path) -> None:
+    (tmp_path / "a.conll").write_text("n1 B\nwas O\nborn O\n\nn2 B\n\np1 O\nand O\n")
+    data = {split: str(tmp_path / "a.conll") for split in ("train", "dev")}
+    table = {"kind": "tagging", "word": 0, "tag": 1}
+    task = prepare_task("table/x", data, {"max_sequence_length": 32}, tokenizer, table)
+    assert [number_of_terms(task, np.array(rows)) for rows in ([0, 1, 2], [0, 1], [1])] == [6, 4, 1]
 
 
 def test_pairs_are_cut_to_the_length_and_predictions_bear_official_labels(tmp_path: Path, tokenizer: Path) -> None:
