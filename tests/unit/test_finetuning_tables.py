@@ -270,6 +270,27 @@ def test_examples_that_are_also_in_the_training_set_are_counted(
     assert task.examples["dev_in_train"] == 1
 
 
+def test_examples_with_an_empty_text_are_counted_and_reported_in_one_line(
+    tmp_path: Path, tokenizer: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "train.csv").write_text("t,u,l\nwe,met,warm\n,tarn,cold\nwe, ,warm\n,,cold\n")
+    (tmp_path / "dev.csv").write_text("t,u,l\nin,met,warm\n")
+    (tmp_path / "test.jsonl").write_text('{"t": "in", "u": ""}\n')
+    data = {"train": "train.csv", "dev": "dev.csv", "test": "test.jsonl"}
+    data = {split: str(tmp_path / name) for split, name in data.items()}
+    table = {"kind": "classification", "texts": ["t", "u"], "label": "l"}
+    task = prepare_task("table/mine", data, SETTINGS, tokenizer, table)
+    assert {name: count for name, count in task.examples.items() if "empty" in name} == {
+        "train_empty": 3,
+        "test_empty": 1,
+    }
+    assert (len(task.train), task.examples["train"]) == (4, 4)
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        f"{data['train']}: line 3: an empty text; 3 of 4 examples of the file have one",
+        f"{data['test']}: line 1: an empty text; 1 of 1 examples of the file have one",
+    ]
+
+
 CONLL = "-DOCSTART- -X- O O\n\nWe PRP O\nmet VB O\nAdada NNP B-PER\n\nin IN O\nTarnia NNP B-LOC\n. . O\n"
 
 

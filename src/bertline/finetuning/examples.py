@@ -27,13 +27,15 @@ class Examples:
     """The examples of a file.
 
     first, second: the texts; `second` is None if the task has only one. targets: int64 [N] class ids or float32 [N]
-    numbers of a regression, empty without labels. skipped: number of broken rows.
+    numbers of a regression, empty without labels. skipped: number of broken rows. empty: number of examples with a
+    text of nothing but white space.
     """
 
     first: list[str]
     second: list[str] | None
     targets: np.ndarray
     skipped: int
+    empty: int
 
     @property
     def texts(self) -> Iterator[tuple[str, ...]]:
@@ -84,7 +86,7 @@ def check_metrics(kind: str, metrics: Sequence[str], labels: Sequence[str]) -> N
 
 
 def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) -> Examples:
-    """Read a table; `labelled` is False for a test set, which has no labels.
+    """Read a table; `labelled` is False for a test set, which has no labels. Examples with an empty text are logged.
 
     Raises BertlineError naming file, line and column of the problem: text that is not UTF-8, a column that is missing
     or appears twice, a row with too few or too many columns, a cell of another type, an unknown or absent label, or no
@@ -94,7 +96,8 @@ def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) ->
     columns = columns_of(task, path)
     texts: list[list[str]] = [[] for _ in task.texts]
     targets: list[float] = []
-    skipped = 0
+    skipped = empty = 0
+    first_empty = ""
     rows = read_columns(
         path,
         columns if labelled else columns[:-1],
@@ -108,12 +111,16 @@ def read_examples(path: Path | str, task: TextTask, *, labelled: bool = True) ->
             continue
         for column, kept, cell in zip(columns, texts, cells, strict=False):
             kept.append(_text(cell, f"{where}: column '{column}'"))
+        if not all(column[-1].strip() for column in texts):
+            empty, first_empty = empty + 1, first_empty or where
         if labelled:
             targets.append(_target(cells[-1], task, f"{where}: column '{columns[-1]}'"))
     if not texts[0]:
         raise BertlineError(f"{path} contains no example; name a file with at least one")
+    if empty:
+        logger.warning("%s: an empty text; %d of %d examples of the file have one", first_empty, empty, len(texts[0]))
     dtype = np.float32 if task.is_regression else np.int64
-    return Examples(texts[0], texts[1] if len(texts) > 1 else None, np.array(targets, dtype), skipped)
+    return Examples(texts[0], texts[1] if len(texts) > 1 else None, np.array(targets, dtype), skipped, empty)
 
 
 def columns_of(task: TextTask, path: Path) -> tuple[str, ...]:

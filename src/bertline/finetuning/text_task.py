@@ -59,6 +59,7 @@ def prepare_text_task(
         baselines={"majority": _score(task, majority, dev)[task.metrics[0]]},
         examples={name: len(file.first) for name, file in files.items()}
         | {f"{name}_skipped": file.skipped for name, file in files.items() if name in LABELLED_SETS}
+        | {f"{name}_empty": file.empty for name, file in files.items() if file.empty}
         | count_in_train({name: file.texts for name, file in files.items()}),
         labels=task.labels,
     )
