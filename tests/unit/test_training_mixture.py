@@ -103,8 +103,7 @@ def test_a_corpus_of_which_a_small_weight_leaves_nothing_is_reported(caplog):
         caplog.clear()
         make_mixture(NAMES, [corpus_index], np.full(1080, 10), {NAMES[1]: small, NAMES[2]: 0})
         assert caplog.messages == [
-            f"corpus_weights: {NAMES[1]}: given {small}, which is less than one of its 40 samples, so an epoch has "
-            "none; raise it, or set 0"
+            f"corpus_weights: {NAMES[1]}: given {small} leaves an epoch none of its 40 samples; raise it, or set 0"
         ]
 
 

@@ -102,10 +102,8 @@ def make_mixture(
         raise BertlineError("corpus_weights: leave no sample; raise one of them")
     for name, size, place in zip(corpora, sizes.tolist(), places.tolist(), strict=True):
         if size and not place and weights[name] not in (0, {"tokens": 0}):
-            logger.warning(
-                "corpus_weights: %s: given %s, which is less than one of its %d samples, so an epoch has none; raise "
-                "it, or set 0", name, weights[name], size,
-            )  # fmt: skip
+            given = f"corpus_weights: {name}: given {weights[name]}"
+            logger.warning("%s leaves an epoch none of its %d samples; raise it, or set 0", given, size)
     return Mixture(starts[order], run_ends, first_run, sizes, places)
 
 
