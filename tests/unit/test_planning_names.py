@@ -39,7 +39,7 @@ def test_a_copy_in_the_place_of_a_link_is_one_line() -> None:
     for copy in ("results/runs/first/phase2/recipe.json", "results/report/latest/index.html"):
         Path(copy).parent.mkdir(parents=True)
         Path(copy).write_text("{}")
-    said = r"^results/report/latest is a copy .*; delete results/report/latest, results/runs/first, which are made again"
+    said = r"^results/report/latest is a copy .*; delete results/report/latest, results/runs/first, which are made"
     for existing_only in (True, False):
         with pytest.raises(BertlineError, match=said):
             write_links(plan, existing_only=existing_only)
