@@ -26,7 +26,13 @@ from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface
 from bertline.modeling.network_config import BertConfig, config_from_dict
-from bertline.training.given_files import check_initial_weights, check_samples, content_of, files_of_weights
+from bertline.training.given_files import (
+    check_initial_weights,
+    check_samples,
+    digest_of_samples,
+    content_of,
+    files_of_weights,
+)
 from bertline.training.initial import load_initial_weights, make_model
 
 OTHER = "e" * 16
@@ -81,8 +87,23 @@ def test_a_training_is_not_resumed_on_other_samples(datasets: Path, tmp_path: Pa
     changed = own.with_name("changed.json")
     write_json(changed, {**card, "settings": {**card["settings"], "pair_objective": "none"}})
     assert "changed.json has other samples" in refusal(given, changed, output)
+    output.with_suffix(".log").unlink()
+    of_length = card["sequence_lengths"]["32"]
+    write_json(changed, {**card, "sequence_lengths": {"32": {**of_length, "train": of_length["train"][1:]}}})
+    assert "changed.json has other samples" in refusal(given, changed, output)
     write_json(changed, {**card, "documents": 7})
     train(given, changed, output)
+
+
+def test_a_dataset_of_more_lengths_has_the_same_samples_of_each(datasets: Path) -> None:
+    """Their files do not: they contain its fingerprint."""
+    card = {**read_json(datasets / "own/dataset.json"), "fingerprint_without_lengths": FINGERPRINT}
+    of_length = card["sequence_lengths"]["32"]
+    files = [{**file, "sha256": "0" * 64} for file in of_length["train"]]
+    lengths = {"32": {**of_length, "train": files}, "64": of_length}
+    more = {**card, "fingerprint": OTHER, "sequence_lengths": lengths}
+    assert digest_of_samples(card, 32) == digest_of_samples(more, 32)
+    assert digest_of_samples(card, 32) != digest_of_samples({**card, "fingerprint_without_lengths": OTHER}, 32)
 
 
 def test_a_checkpoint_without_a_digest_of_its_samples_is_resumed() -> None:

@@ -41,10 +41,14 @@ def check_dataset(recipe: Mapping[str, Any], card_json: Path, card: Mapping[str,
 
 
 def digest_of_samples(card: Mapping[str, Any], sequence_length: int) -> str:
-    """Return a digest of the samples of a length, with their tokenizer and their pairs' objective."""
+    """Return a digest of what identifies the samples of a length, with their tokenizer and their pairs' objective.
+
+    Their files have other bytes in a dataset of more lengths, whose fingerprint they contain.
+    """
     files = card["sequence_lengths"][str(sequence_length)]
-    digests = [[file["sha256"] for file in files[split]] for split in ("train", paths.HELD_OUT)]
-    return fingerprint([card["tokenizer"]["sha256"], card["settings"].get("pair_objective", "next_sentence"), *digests])
+    counts = [[[file["samples"], file["tokens"]] for file in files[split]] for split in ("train", paths.HELD_OUT)]
+    key = card.get("fingerprint_without_lengths", card.get("fingerprint"))
+    return fingerprint([key, card["tokenizer"]["sha256"], card["settings"].get("pair_objective"), *counts])
 
 
 def check_samples(checkpoint: Path, state: Mapping[str, Any], card_json: Path, samples: str) -> None:
