@@ -29,8 +29,8 @@ from bertline.modeling.network_config import BertConfig, config_from_dict
 from bertline.training.given_files import (
     check_initial_weights,
     check_samples,
-    digest_of_samples,
     content_of,
+    digest_of_samples,
     files_of_weights,
 )
 from bertline.training.initial import load_initial_weights, make_model
