@@ -394,6 +394,7 @@ def read_numbered(folder: Path, lines: str) -> Candidates:
         ("1\t5\t7\n1\t5\t8\n", "given.tsv: of most queries no candidate has rank 0 or 1"),
         # Judgements of three columns, and scores.
         ("1\t5\t1\n1\t6\t1\n", "given.tsv: two candidates of query 1 have rank 1"),
+        ("1\t5\t1\n1\t5\t1\n", "given.tsv: passage 5 is twice among the candidates of query 1"),
         ("1\t5\t12.5\n", "given.tsv: line 1: it has to be a query, a passage and perhaps a rank, a whole number"),
         ("1\t5\t-3\n", "given.tsv: line 1: it has to be a query, a passage and perhaps a rank, a whole number"),
     ],

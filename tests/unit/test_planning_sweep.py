@@ -222,6 +222,7 @@ def test_an_option_that_cannot_be_is_one_line(
 
 def run_sweep(monkeypatch: pytest.MonkeyPatch, run_trial: Callable[..., Json], *given: str) -> None:
     script, config = CONFIG.parent / "workflow/scripts/sweep.py", str(CONFIG / "demo.yaml")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # which the script sets: other tests do not see it then
     monkeypatch.setattr("bertline.planning.sweep.run_trial", run_trial)
     monkeypatch.setattr("sys.argv", ["sweep.py", "demo/phase1", "--configfile", config, "--gpus", "0", *given])
     runpy.run_path(str(script), run_name="__main__")

@@ -213,10 +213,13 @@ def test_remains_of_killed_jobs_are_prunable_once_no_job_can_be_writing_them(pla
     needed = write(Path("results/corpora/a/extracted/part-00001/articles.jsonl"), "text").parent
     nested = write(Path("results/collections/.0123456789abcdef.part/.ids.npy.part"), "text")
     remains.append(nested.parent)
+    link = Path("results/runs/demo/.phase1.a4a83d33.part")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to("nowhere")
     assert prunable(plan) == []
-    for path in [nested, *remains, needed]:
-        os.utime(path, (0, 0))
-    assert {entry.path: entry.size for entry in prunable(plan)} == dict.fromkeys(remains, 4)
+    for path in [nested, *remains, needed, link]:
+        os.utime(path, (0, 0), follow_symlinks=False)
+    assert {entry.path: entry.size for entry in prunable(plan)} == {**dict.fromkeys(remains, 4), link: 0}
 
 
 NAMED_BY_FINGERPRINT = ("corpora", "evaluation", "datasets", "phases", "finetunings", "kept", "collections")

@@ -65,12 +65,13 @@ def compute(rank: int, ranks: int, port: int, card: Path, output: Path) -> None:
     if rank == 1:
         slow_down(accumulator)
     seconds: dict[str, list[float]] = {"equal": [], "measured": []}
-    weights: list[float] = []
+    weights: list[list[float]] = []
     for _ in range(ROUNDS if ranks > 1 else 1):
         for load_balancing in seconds:
             accumulator.rank_weights = [1.0] * ranks
             accumulator.balance_load(load_balancing)
-            weights = accumulator.rank_weights
+            if load_balancing == "measured":
+                weights.append(accumulator.rank_weights)
             accumulator.seek(0)
             group.barrier()
             started = time.monotonic()
@@ -100,7 +101,7 @@ def run(card: Path, output: Path, *, ranks: int) -> dict[str, Any]:
 def test_a_slower_rank_gets_less_and_the_gradient_stays(tmp_path):
     card = write_dataset(tmp_path / "dataset")
     both = run(card, tmp_path / "two", ranks=2)
-    assert both["rank_weights"][1] < 0.6 * both["rank_weights"][0]
+    assert statistics.median(other / first for first, other in both["rank_weights"]) < 0.6
     equal, measured = (statistics.median(both["seconds"][name]) for name in ("equal", "measured"))
     assert measured < equal
     run(card, tmp_path / "one", ranks=1)

@@ -195,7 +195,7 @@ def test_a_second_trainer_waits_or_reports_the_lock(card, tmp_path):
         time.sleep(0.01)
     second = Trainer(recipe(steps=120), card, output, when_locked="stop")
     assert second.finish() == 1
-    assert "is training this; let it finish, or stop it" in second.log.read_text()
+    assert "is training this; let it finish or stop it; after a reboot" in second.log.read_text()
     third = Trainer(recipe(steps=120), card, output)
     while "waiting until it is done" not in third.log.read_text():
         assert third.running()

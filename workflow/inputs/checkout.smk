@@ -52,8 +52,9 @@ def checkout_folder(source):
 
 CHECKOUT = checkout_folder(workflow.current_basedir)
 if set("{}") & set(str(CHECKOUT)):
+    with_braces = Path.cwd() if CHECKOUT.is_relative_to(Path.cwd()) else CHECKOUT
     sys.exit(
-        f"error: {CHECKOUT}: Snakemake takes braces in the path of a workflow for wildcards; rename the folder"
+        f"error: {with_braces}: Snakemake takes braces in the path of a workflow for wildcards; rename the folder"
     )
 # Snakemake and the scripts import the bertline of this checkout, whatever else is installed.
 sys.path.insert(0, str(CHECKOUT / "src"))

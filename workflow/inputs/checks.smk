@@ -196,7 +196,7 @@ onsuccess:
         sys.exit(
             f"error: {absent[0]} is still to be made; run the same command again"
         )
-    # Another snakemake, of other settings, may have changed the links meanwhile.
+    # Links into a report were left until it exists; another snakemake, of other settings, may have changed others meanwhile.
     with exit_on_errors():
         write_links(plan, existing_only=True)
     print_warnings_of_datasets()

@@ -43,7 +43,9 @@ def with_named_files(prepare_dag):
         # Links follow the configuration even when no job has to run, as after a setting was changed back. While rules are
         # read, `dryrun` is not set yet.
         with exit_on_errors():
-            if not workflow.dryrun:
+            if workflow.dryrun:
+                check_links(plan)
+            else:
                 write_links(plan, existing_only=True)
             records = records_of_names(plan, workflow.dag_settings.targets)
             for option in ("targets", "forcerun", "until", "omit_from"):

@@ -35,6 +35,7 @@ from bertline.tasks.registry import settings_of_task
 from bertline.tasks.task import PLANNED_SETTINGS
 from bertline.training import memory
 from bertline.training.checkpoints import clean_up
+from bertline.training.contract import is_rank_zero
 from bertline.training.distributed.claims import claim_device, claim_whole_gpu
 from bertline.training.distributed.process_group import Group, describe, join_group
 from bertline.training.given_files import check_data, check_initial_weights, check_tokenizer
@@ -213,7 +214,8 @@ def _checked(recipe: Mapping[str, Any], tokenizer_path: Path, initial_weights: P
     """Return the recipe with all settings and, of external weights, their network's description, which it keeps."""
     recipe = check_recipe(recipe, initial_weights)
     check_tokenizer(recipe, tokenizer_path)
-    check_data(recipe)
+    if is_rank_zero():
+        check_data(recipe)
     if initial_weights is not None:
         check_initial_weights(recipe, initial_weights)
     if "directory" in recipe["model"]:

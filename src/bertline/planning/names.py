@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,22 +59,32 @@ def write_links(plan: Plan, *, existing_only: bool) -> None:
     """Link names to the fingerprinted folders, and kept models that exist to the best of their task.
 
     What leads into a report stays as it is until the new report exists: often only a part of the plan is asked for.
-    Raises BertlineError for files and folders in the place of links, which would lead to old results for ever.
+    Raises BertlineError as `check_links` does.
     """
+    check_links(plan)
     reports = paths.REPORT.format(fingerprint="")
-    links = {link: name.target for link, name in names_of(plan).items() if name.target}
-    copies = [link for link in links if Path(link).exists() and not Path(link).is_symlink()]
-    if copies:
-        folders = dict.fromkeys("/".join(Path(link).parts[:3]) for link in copies)
-        raise BertlineError(
-            f"{copies[0]} is a copy in the place of a link, as `cp -rL` and `scp -r` make it; delete "
-            f"{', '.join(folders)}, which are made again without training, or copy all again with `rsync -a`"
-        )
-    for link, target in links.items():
+    for link, target in _links(plan).items():
         if Path(target).exists() or not (existing_only or target.startswith(reports)):
             write_link(Path(link), Path(target))
     for key in plan.kept:
         link_best_model(key)
+
+
+def check_links(plan: Plan) -> None:
+    """Raise BertlineError for files and folders in the place of links, which would lead to old results for ever."""
+    links = [*_links(plan), *(paths.KEPT_MODEL.format(kept=key) for key in plan.kept)]
+    copies = [link for link in links if Path(link).exists() and not Path(link).is_symlink()]
+    if copies:
+        raise BertlineError(
+            f"{copies[0]} is a copy in the place of a link, as `cp -rL` and `scp -r` make it, and leads to old results "
+            "when a setting changes; copy the folder again with `rsync -a`, or, if results/ has what was copied, "
+            f"delete the copies: rm -r {shlex.join(copies)}"
+        )
+
+
+def _links(plan: Plan) -> dict[str, str]:
+    """Return the links of all names, and where they lead."""
+    return {link: name.target for link, name in names_of(plan).items() if name.target}
 
 
 def is_listed(corpus: CorpusEntry) -> bool:

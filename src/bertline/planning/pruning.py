@@ -76,7 +76,7 @@ def _remains() -> Iterator[Path]:
         for folder in Path().glob(str(extracted))
         if Path(paths.DOCUMENTS.format(corpus=folder.parts[-3], part=folder.name)).exists()
     )
-    found = {path for path in [*Path("results").rglob(".*.part"), *cleaned] if path.stat().st_mtime < before}
+    found = {path for path in [*Path("results").rglob(".*.part"), *cleaned] if path.lstat().st_mtime < before}
     yield from (path for path in found if found.isdisjoint(path.parents))  # the others are deleted with their folder
 
 
@@ -131,6 +131,6 @@ def _entries(kind: str, paths: Iterable[Path]) -> list[Prunable]:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a file, or of all files in a folder, in bytes."""
-    files = path.rglob("*") if path.is_dir() else [path]
+    """Return the size of a file, or of all files in a folder, in bytes; 0 for a link."""
+    files = path.rglob("*") if path.is_dir() and not path.is_symlink() else [path]
     return sum(file.stat().st_size for file in files if file.is_file() and not file.is_symlink())

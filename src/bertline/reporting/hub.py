@@ -85,9 +85,10 @@ def find_publication(run: str, task: str | None = None) -> Publication:
     content = read_record(record)
     if not content.phases:
         raise BertlineError(f"{folder} has no pretraining phase; publish a fine-tuned model of it with TASK=")
-    export = content.phases[-1].path / paths.EXPORT
-    if not content.phases[-1].finished or not (export / paths.WEIGHTS).exists():
-        raise BertlineError(f"{export / paths.WEIGHTS} does not exist: the run is not finished; run snakemake")
+    last = content.phases[-1]
+    export = last.path / paths.EXPORT
+    if not last.finished or not (export / paths.WEIGHTS).exists():
+        raise BertlineError(f"{last.path} is not finished and exported; run `snakemake pretrain`")
     checkpoints = _checkpoints(content)
     with one_line_damage_of(content):
         card = card_of_run(content).encode()  # that of a report may describe the run before its recipe was changed

@@ -8,7 +8,8 @@
     checkpoints/recipe.json                          the recipe during training, and the jobs so far: see started.py
 
 A checkpoint is written to a temporary directory, flushed to the disk and renamed. The newest valid one is used: a
-damaged one is reported and the one before it is used; one of another fingerprint is reported and not changed.
+damaged one is reported and the one before it is used; one of another fingerprint is not changed: a phase refuses its
+folder, a fine-tuning reports it.
 """
 
 from __future__ import annotations

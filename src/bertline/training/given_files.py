@@ -1,6 +1,7 @@
 """Checks that the files a command is given are those that its recipe was made for.
 
-In the graph they are. By hand, a training on other files would end under a fingerprint that promises these.
+By hand, a training on other files would end under a fingerprint that promises these. In the graph, a file of yours may
+change between the plan and the job.
 
 Imports no PyTorch: the workflow uses `content_of` when planning.
 """
@@ -76,7 +77,7 @@ def check_data(recipe: Mapping[str, Any]) -> None:
         if Path(path).is_file() and sha256_of_file(path) != digest:
             raise BertlineError(
                 f"{path} is another file than when recipe {recipe['fingerprint']} was planned; put the earlier one "
-                "back, or plan again"
+                "back, or `touch` this one and plan again"
             )
 
 

@@ -153,7 +153,7 @@ def acquire(lock: TrainingLock | None, group: Group, *, wait: bool, stop_signal:
     waited = False
     while (owner := group.broadcast(lock.try_acquire() if lock else None)) is not None:
         if not wait:
-            raise BertlineError(f"{owner} is training this; let it finish, or stop it")
+            raise BertlineError(f"{owner} is training this; let it finish or stop it; after a reboot, wait two minutes")
         if not waited:
             logger.info("%s is training this; waiting until it is done", owner)
             waited = True

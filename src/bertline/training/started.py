@@ -1,4 +1,4 @@
-"""The frozen recipe of a training run: the recipe and the circumstances of the run, written at its start."""
+"""The frozen recipe of a training: the recipe and the circumstances of the run, written at its start."""
 
 from __future__ import annotations
 
@@ -44,9 +44,8 @@ def write_started(checkpoints: Path, recipe: Mapping[str, Any]) -> list[str]:
 def check_folder(output: Path, fingerprint: str) -> None:
     """Raise BertlineError if the folder of a phase has outputs, or a training, of another fingerprint."""
     checkpoints = output / paths.CHECKPOINTS
-    finished = read_object(output / paths.RECIPE) if (output / paths.RECIPE).exists() else {}
-    for recipe, what in ((finished, "finished"), (_read_started(checkpoints / paths.RECIPE), "unfinished")):
-        theirs = recipe.get("fingerprint", fingerprint)
+    for folder, what in ((output, "finished"), (checkpoints, "unfinished")):
+        theirs = _read_started(folder / paths.RECIPE).get("fingerprint", fingerprint)
         if theirs != fingerprint:
             raise BertlineError(f"{output} is the {what} phase {theirs}, not {fingerprint}; name another output")
     if other := checkpoint_of_another(checkpoints, fingerprint):
@@ -58,10 +57,9 @@ def check_folder(output: Path, fingerprint: str) -> None:
 def _read_started(path: Path) -> dict[str, Any]:
     try:
         return read_object(path) if path.exists() else {}
-    except BertlineError:
-        raise BertlineError(
-            f"{path} cannot be read; delete it, and run the same command again: only the list of the jobs is lost"
-        ) from None
+    except BertlineError as error:
+        problem = str(error).partition(";")[0]
+        raise BertlineError(f"{problem}; delete it, and run the same command again, which writes it anew") from None
 
 
 def frozen_recipe(recipe: dict[str, Any], *, device: torch.device, world_size: int, threads: int) -> dict[str, Any]:

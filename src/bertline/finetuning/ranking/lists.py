@@ -158,8 +158,10 @@ def read_candidates(path: Path, queries: Texts, passages: Texts) -> Candidates:
     order = np.lexsort((ties, rank, first[rows]))
     rows, passages_of = rows[order], passages_of[order]
     starts = np.append(np.flatnonzero(np.append(True, rows[1:] != rows[:-1])), len(rows))
-    _check_ranks(path, queries, rows, starts, np.where(form == 3, rank, np.nan)[order])
+    given_ranks = np.where(form == 3, rank, np.nan)[order]
+    _check_not_triples(path, given_ranks[starts[:-1]])
     _check_unique(path, rows, passages_of, queries, passages)
+    _check_ranks(path, queries, rows, given_ranks)
     return Candidates(
         [queries.ids[row].decode() for row in rows[starts[:-1]]],
         starts,
@@ -223,17 +225,23 @@ def _rows(texts: Texts, places: Sequence[str], ids: Sequence[bytes], kind: str, 
     return rows.astype(np.int32)
 
 
-def _check_ranks(path: Path, queries: Texts, rows: np.ndarray, starts: np.ndarray, ranks: np.ndarray) -> None:
-    """Raise BertlineError for numbers that are not ranks, but grades, or passages of triples.
+def _check_not_triples(path: Path, best: np.ndarray) -> None:
+    """Raise BertlineError for passages of triples in the place of ranks.
 
-    ranks: float64 [N], in rising order for each query; NaN for a candidate without one.
+    best: float64 [Q], the lowest rank of each query; NaN for a query without ranks.
     """
-    best = ranks[starts[:-1]]
     if (best > 1).sum() > len(best) / 2:  # of some queries, the first ones may have been left out
         raise BertlineError(
             f"{path}: of most queries no candidate has rank 0 or 1, as in triples; name a file of candidates, or "
             "number them from 1"
         )
+
+
+def _check_ranks(path: Path, queries: Texts, rows: np.ndarray, ranks: np.ndarray) -> None:
+    """Raise BertlineError for ranks that a query has twice, as grades are.
+
+    ranks: float64 [N], in rising order for each query; NaN for a candidate without one.
+    """
     same = np.flatnonzero((rows[1:] == rows[:-1]) & (ranks[1:] == ranks[:-1]))
     if len(same):
         raise BertlineError(
@@ -294,8 +302,8 @@ def sample_triples(
     They are different ones if there are as many; otherwise some are drawn several times. Which ones is a pure function
     of the files and the seed. A query without relevant passages, or without other candidates, has none.
 
-    Returns what `read_triples` does; raises BertlineError for an id that does not exist, a
-    passage that is judged relevant twice, or if there is no triple.
+    Returns what `read_triples` does; raises BertlineError for an id that does not exist, a passage that is judged
+    relevant twice, or if there is no triple.
     """
     relevant: dict[int, dict[int, None]] = {}  # keys in the order of the lines
     lines = (line for line in read_qrels(qrels) if line[3] >= relevance_level)
