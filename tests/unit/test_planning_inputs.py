@@ -13,7 +13,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from plan_helpers import CONFIG, changed, inputs, plan_of
 
+from bertline.planning.inputs import cards_of_report
 from bertline.planning.patterns import find_files, fixed_part
+from bertline.results import paths
 
 assert inputs  # the fixture
 
@@ -23,6 +25,23 @@ def test_absent_inputs_are_problems_of_a_real_run_only() -> None:
     assert plan_of(CONFIG).problems == [
         "configuration: corpora.books.paths: no file matches 'books/*.txt'; put it there or change the key"
     ]
+
+
+def test_a_deleted_dataset_is_made_again_unless_all_phases_on_it_have_a_copy_of_its_card() -> None:
+    plan = plan_of(CONFIG)
+    (dataset,) = plan.built_datasets
+
+    def finish(*outputs: str) -> None:
+        for key in plan.phases:
+            for output in outputs:
+                file = Path(paths.PHASE.format(phase=key), output)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text("{}")
+
+    finish(*paths.PHASE_OUTPUTS)
+    assert cards_of_report(plan) == [plan.dataset_file(dataset, paths.CARD)]
+    finish(paths.CARD)
+    assert cards_of_report(plan) == []
 
 
 def test_a_folder_in_place_of_files_is_reported_as_such() -> None:
