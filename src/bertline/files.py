@@ -175,11 +175,13 @@ def write_link(link: Path, target: Path) -> None:
         return
     link.parent.mkdir(parents=True, exist_ok=True)
     temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}.part")  # other processes may write the same link
-    temporary.symlink_to(relative)
     try:
+        temporary.symlink_to(relative)
         temporary.replace(link)
-    finally:
-        temporary.unlink(missing_ok=True)
+    except OSError as error:  # it names the target, or the temporary link
+        with suppress(OSError):
+            temporary.unlink()
+        raise OSError(error.errno, error.strerror, str(link)) from error
 
 
 def remove(path: Path) -> None:
