@@ -20,6 +20,12 @@ copied="$to/.copied.sha256" # the checksums of the files as the image had them
 changed=()
 if [ -f "$copied" ]; then
     mapfile -t changed < <(cd "$to" && LC_ALL=C sha256sum --check --quiet "$copied" 2> /dev/null | sed -n 's/: FAILED$//p')
+else # files of the folder that were not copied by this script
+    while IFS= read -r file; do
+        if [ -f "$to/$file" ] && ! cmp --quiet "$file" "$to/$file"; then
+            changed+=("$file")
+        fi
+    done < <(find "${names[@]}" -type f)
 fi
 tar --create --anchored --no-wildcards "${changed[@]/#/--exclude=}" "${names[@]}" | tar --extract --preserve-permissions --directory "$to"
 for file in "${changed[@]}"; do

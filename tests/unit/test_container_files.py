@@ -115,10 +115,15 @@ def test_the_whole_graph_can_be_started_from_an_image_on_kubernetes(tmp_path: Pa
     python.chmod(0o755)
     subprocess.run(["sh", "deploy/containers/finish.sh"], cwd=image, check=True)
     assert (image / "results").is_symlink()
-    project.mkdir()
+    mine = project / "config/config.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("contact: me\n")
     script = image / "deploy/kubernetes/copy_checkout.sh"
     for _ in range(2):
-        subprocess.run(["bash", script, project], check=True, cwd="/")
+        said = subprocess.run(["bash", script, project], check=True, cwd="/", capture_output=True, text=True).stdout
+        assert said == f"{mine} has your changes and stays; the image's version is config/config.yaml.new\n"
+    assert mine.read_text() == "contact: me\n"
+    (mine.with_name("config.yaml.new")).replace(mine)
     assert [path.relative_to(project) for path in project.rglob("*") if path.is_symlink()] == [Path(".venv")]
     assert (project / ".venv").resolve() == image / ".venv"
     copied = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()} - {".copied.sha256"}
