@@ -484,6 +484,21 @@ def test_the_state_of_a_job_is_that_of_its_conditions(kubectl, capsys, condition
     assert (kubernetes.ENDED / "it").exists() == (expected != "running")
 
 
+def test_a_full_volume_does_not_end_snakemake(kubectl, capsys):
+    """A status that cannot be queried would end the whole run."""
+    kubernetes.LOGS.mkdir(parents=True)
+    kubernetes.ENDED.touch()  # no folder: nothing can be written into it
+    (kubectl / "job.json").write_text(json.dumps({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}))
+    assert kubernetes.job_status("it") == "success"
+
+
+def test_an_outage_is_told_although_the_volume_is_full(kubectl, tmp_path, capsys):
+    (tmp_path / "logs").touch()  # no folder
+    (kubectl / "away").write_text("get")
+    assert kubernetes.job_status("it") == "running"
+    assert "asking again, jobs count as running until then" in capsys.readouterr().err
+
+
 OUT_OF_MEMORY = (
     "job it failed (OOMKilled: Pod it-1-x needs more than 2G of memory; raise `memory_mb` in site.yaml, or of a "
     "rule that has none there --set-resources RULE:mem_mb=N); its output: kubectl logs job/it\n"

@@ -168,8 +168,7 @@ def job_status(name: str) -> str:
     try:
         output = _kubectl("get", "job", name, "--ignore-not-found", "--output=json").strip()
     except BertlineError as error:  # Kubernetes does not answer
-        LOGS.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError), UNANSWERED.open("x"):
+        if _is_new(UNANSWERED):
             print(f"{error}; asking again, jobs count as running until then", file=sys.stderr)
         return "running"
     UNANSWERED.unlink(missing_ok=True)
@@ -185,9 +184,21 @@ def job_status(name: str) -> str:
         status = "failed"
     else:
         return "running"
-    ENDED.mkdir(parents=True, exist_ok=True)
-    (ENDED / name).touch()
+    _is_new(ENDED / name)
     return status
+
+
+def _is_new(mark: Path) -> bool:
+    """Make an empty file; return whether it was not there.
+
+    Also if a full volume does not take it: a status that is not printed would end snakemake with all jobs.
+    """
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch(exist_ok=False)
+    except OSError:
+        return not mark.exists()
+    return True
 
 
 def _out_of_memory(name: str) -> str | None:
