@@ -279,6 +279,47 @@ def test_a_job_has_the_size_that_its_rule_asks_for(tmp_path, monkeypatch):
     assert pod["nodeSelector"] == {"gpu.type": "a100"}
 
 
+def test_only_names_and_labels_of_the_job_are_replaced(tmp_path, monkeypatch):
+    """Not those of images, claims, settings, nodes and namespaces that contain the Job's."""
+    monkeypatch.chdir(tmp_path)
+    old, label = "bertline-training", "batch.kubernetes.io/job-name"
+    rendered = manifests(str(tmp_path))
+    settings, service, policy, job = rendered
+    settings["data"] = {"REGISTRY": f"ghcr.io/lab/{old}", "OUTPUT_DIR": f"/results/{old}"}
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": f"{old}-data"}, "spec": {}}
+    service["spec"] = {"selector": {label: old}}
+    peers = [{"podSelector": {"matchExpressions": [{"key": label, "operator": "In", "values": [old]}]}}]
+    peers += [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": old}}}]
+    policy["spec"] = {"podSelector": {"matchLabels": {label: old}}, "ingress": [{"from": peers}]}
+    egress = {"kind": "NetworkPolicy", "metadata": {"name": f"{old}-egress"}, "spec": {"podSelector": {}}}
+    pod = job["spec"]["template"]["spec"]
+    job["spec"]["template"]["metadata"] = {"labels": {"app": old}}
+    spread = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": old}}}
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": f"{old}-data"}}
+    pod |= {"nodeSelector": {"pool": old}, "topologySpreadConstraints": [spread], "volumes": [volume]}
+    pod["serviceAccountName"] = old
+    pod["containers"][0] |= {"image": f"ghcr.io/lab/{old}/bertline:cuda", "command": ["run", old]}
+    before = json.dumps(rendered)
+    shared, filled, others = kubernetes.fill([*rendered, claim, egress], "mine", REQUEST, [], "")
+    assert shared == [settings, claim]
+    assert json.dumps(rendered) == before
+    new_service, new_policy, new_egress = others
+    assert new_service["spec"]["selector"] == {label: "mine"}
+    assert new_policy["spec"]["podSelector"]["matchLabels"] == {label: "mine"}
+    among, elsewhere = new_policy["spec"]["ingress"][0]["from"]
+    assert among["podSelector"]["matchExpressions"][0]["values"] == ["mine"]
+    assert elsewhere == peers[1]
+    assert new_egress["metadata"]["name"] == "mine-egress"
+    assert filled["spec"]["template"]["metadata"]["labels"] == {"app": "mine"}
+    new = filled["spec"]["template"]["spec"]
+    assert new["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"] == {"app": "mine"}
+    assert new["nodeSelector"]["pool"] == old
+    assert (new["volumes"], new["serviceAccountName"]) == ([volume], old)
+    assert new["containers"][0]["image"] == f"ghcr.io/lab/{old}/bertline:cuda"
+    assert new["containers"][0]["command"] == ["run", old]
+    assert new["containers"][0]["env"][0]["value"] == "mine-0.mine"
+
+
 def test_a_folder_that_the_pods_do_not_have_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(

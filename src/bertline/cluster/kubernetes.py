@@ -29,8 +29,11 @@ LOGS = Path("logs", "kubernetes")
 ENDED = LOGS / "ended"
 # An empty file while an outage that was reported lasts.
 UNANSWERED = LOGS / "unanswered"
-# The name in the manifests. It is replaced wherever a name, an address or a label contains it.
+# The name in the manifests. It is replaced in names of objects, the Pods' addresses, labels and their selectors.
 NAME = "bertline-training"
+SELECTORS = {"labels", "selector", "labelSelector", "podSelector"}
+# Kinds of objects for all jobs, which the Pods refer to by names of their own.
+SHARED = {"ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim"}
 GPU = "nvidia.com/gpu"
 # A Pod is a host named after its Job and its number, and a host's name has at most 63 characters.
 MAX_NAME = 52
@@ -130,8 +133,9 @@ def fill(
     Raises:
         BertlineError: if there is no Job with a container `node`, or it does not mount this folder.
     """
-    shared = [one for one in rendered if NAME not in json.dumps(one)]
-    own = [json.loads(json.dumps(one).replace(NAME, name)) for one in rendered if NAME in json.dumps(one)]
+    renamed = [_with_name(one, name) for one in rendered]
+    shared = [one for one in rendered if one in renamed]
+    own = [one for one in renamed if one not in rendered]
     found = [one for one in own if one["kind"] == "Job"]
     others = [one for one in own if one["kind"] != "Job" and (one["kind"] != "Service" or request.nodes > 1)]
     containers = found[0]["spec"]["template"]["spec"]["containers"] if len(found) == 1 else []
@@ -157,6 +161,33 @@ def fill(
         label, _, value = request.constraint.partition("=")
         job["spec"]["template"]["spec"].setdefault("nodeSelector", {})[label] = value
     return shared, job, others
+
+
+def _with_name(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a copy of an object with the name of a Job instead of that in the manifests."""
+    copy: dict[str, Any] = json.loads(json.dumps(manifest))
+    if copy["kind"] not in SHARED:
+        copy["metadata"]["name"] = copy["metadata"]["name"].replace(NAME, name)
+        _rename(copy, name)
+    return copy
+
+
+def _rename(value: Any, name: str, *, selects: bool = False) -> None:
+    """Replace the name of the manifests within an object.
+
+    Args:
+        value: the object, or a part of it; it is changed.
+        name: of the Job.
+        selects: whether this part has labels, or selects objects by theirs.
+    """
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, part in list(items):
+        if isinstance(part, dict | list):
+            _rename(part, name, selects=selects or key in SELECTORS)
+        elif part == NAME and (selects or key == "subdomain"):
+            value[key] = name
+    if isinstance(value, dict) and value.get("name") == "MASTER_ADDR" and "value" in value:
+        value["value"] = value["value"].replace(NAME, name)
 
 
 def job_status(name: str) -> str:
