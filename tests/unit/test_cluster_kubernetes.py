@@ -461,6 +461,62 @@ def test_a_submission_waits_while_the_server_is_away(kubectl, tmp_path, capsys, 
     assert capsys.readouterr().err == f"a submission waits for the scheduler: kubectl create: {message}\n"
 
 
+REVIEW = "https://kueue-webhook-service.kueue-system.svc:443/mutate-batch-v1-job"
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ("apply", "error: You must be logged in to the server (Unauthorized)"),
+        (
+            "create",
+            "error: You must be logged in to the server (the server has asked for the client to provide credentials)",
+        ),
+        (
+            "create",
+            "Unable to connect to the server: getting credentials: exec: executable aws failed with exit code 255",
+        ),
+        (
+            "create",
+            'Error from server (Conflict): error when creating "STDIN": Operation cannot be fulfilled on '
+            'resourcequotas "gpus": the object has been modified; please apply your changes to the latest version and try again',
+        ),
+        (
+            "create",
+            'Error from server (InternalError): error when creating "STDIN": Internal error occurred: failed calling '
+            f'webhook "mjob.kb.io": failed to call webhook: Post "{REVIEW}": no endpoints available for service '
+            '"kueue-webhook-service"',
+        ),
+        (
+            "apply",
+            'Error from server (AlreadyExists): error when creating "STDIN": configmaps "bertline-env" already exists',
+        ),
+    ],
+)
+def test_a_submission_waits_while_it_is_refused_for_now(kubectl, tmp_path, capsys, request_, message):
+    """Expired tokens are renewed, webhooks restarted, and two runs make the same settings at once."""
+    (kubectl / "away").write_text(f"{request_} {request_}")
+    (kubectl / "says").write_text(message)
+    name = kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    assert (tmp_path / "submitted").read_text() == f"{name}\n"
+    assert capsys.readouterr().err == f"a submission waits for the scheduler: kubectl {request_}: {message}\n"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Unable to connect to the server: getting credentials: exec: executable aws not found",
+        'Error from server (Forbidden): jobs.batch is forbidden: User "me" cannot create resource "jobs"',
+        'Error from server (NotFound): error when creating "STDIN": namespaces "mine" not found',
+    ],
+)
+def test_a_submission_that_is_refused_for_good_does_not_wait(kubectl, tmp_path, message):
+    (kubectl / "away").write_text("create")
+    (kubectl / "says").write_text(message)
+    with pytest.raises(BertlineError, match=f"^kubectl create: {re.escape(message)}$"):
+        kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+
+
 def test_a_refusal_is_one_although_kubectl_logs_that_another_server_is_away(kubectl, tmp_path):
     log = 'E1128 04:56:29.620484 17293 memcache.go:287] "Unhandled Error" err="couldn\'t get resource list for '
     log += 'metrics.k8s.io/v1beta1: the server is currently unable to handle the request"\n'

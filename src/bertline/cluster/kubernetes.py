@@ -40,6 +40,13 @@ MAX_NAME = 52
 QUEUE = "kueue.x-k8s.io/queue-name"
 OF_JOB = "batch.kubernetes.io/job-name"  # a label of Pods
 WITHOUT_CONFIGURATION = "localhost:8080"  # what kubectl then asks
+# Refusals that end by themselves, or when somebody logs in again: an old token, an object that others changed or made at
+# the same time, a webhook that restarts.
+REFUSED_FOR_NOW = re.compile(
+    r"You must be logged in to the server|the server has asked for the client to provide credentials"
+    r"|getting credentials: exec: executable .+ failed with exit code|the object has been modified; please apply your changes"
+    r"|failed calling webhook .*no endpoints available for service|Error from server \(AlreadyExists\)"
+)
 LOG_LINE = re.compile(r"[EWI]\d{4} ")  # kubectl logs each of its attempts before it prints the error
 SCRIPT = """#!/bin/sh
 # All processes get the signal to stop; this shell waits for them.
@@ -282,7 +289,7 @@ def _as_list(objects: list[dict[str, Any]]) -> dict[str, Any]:
 def _kubectl(*arguments: str, given: dict[str, Any] | None = None) -> str:
     """Run kubectl with an object as its input; return its output. Raises BertlineError with its message if it fails.
 
-    NoAnswer, which is one, if the server did not answer.
+    NoAnswer, which is one, if the server did not answer, or refuses only for now.
     """
     if shutil.which("kubectl") is None:
         raise BertlineError("kubectl is not on the PATH; start snakemake where `kubectl get jobs` works")
@@ -297,7 +304,7 @@ def _kubectl(*arguments: str, given: dict[str, Any] | None = None) -> str:
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         message = " ".join(" ".join([line for line in lines if not LOG_LINE.match(line)] or lines[-1:]).split())
-        no_answer = cluster_generic.NO_ANSWER.search(message)
+        no_answer = cluster_generic.NO_ANSWER.search(message) or REFUSED_FOR_NOW.search(message)
         error = cluster_generic.NoAnswer if no_answer else BertlineError
         raise error(f"kubectl {arguments[0]}: {message}")
     return done.stdout
