@@ -479,7 +479,8 @@ REVIEW = "https://kueue-webhook-service.kueue-system.svc:443/mutate-batch-v1-job
         (
             "create",
             'Error from server (Conflict): error when creating "STDIN": Operation cannot be fulfilled on '
-            'resourcequotas "gpus": the object has been modified; please apply your changes to the latest version and try again',
+            'resourcequotas "gpus": the object has been modified; please apply your changes '
+            "to the latest version and try again",
         ),
         (
             "create",
@@ -560,6 +561,7 @@ def test_a_job_whose_submission_outlives_snakemake_is_deleted(kubectl, tmp_path,
     assert not (tmp_path / "submitted").exists()
 
 
+LOGS_OF_IT = "kubectl logs -l batch.kubernetes.io/job-name=it --prefix --tail=-1"
 FAILED = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 1"}
 
 
@@ -569,7 +571,11 @@ FAILED = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "mes
         ([], "running", ""),
         ([{"type": "Suspended", "status": "True"}, {"type": "Failed", "status": "False"}], "running", ""),
         ([{"type": "Complete", "status": "True"}], "success", ""),
-        ([FAILED], "failed", "job it failed (PodFailurePolicy: exit code 1); its output: kubectl logs job/it\n"),
+        (
+            [FAILED],
+            "failed",
+            f"job it failed (PodFailurePolicy: exit code 1); its output: {LOGS_OF_IT}\n",
+        ),
         (None, "failed", "job it was deleted\n"),
     ],
 )
@@ -598,7 +604,7 @@ def test_an_outage_is_told_although_the_volume_is_full(kubectl, tmp_path, capsys
 
 OUT_OF_MEMORY = (
     "job it failed (OOMKilled: Pod it-1-x needs more than 2G of memory; raise `memory_mb` in site.yaml, or of a "
-    "rule that has none there --set-resources RULE:mem_mb=N); its output: kubectl logs job/it\n"
+    f"rule that has none there --set-resources RULE:mem_mb=N); its output: {LOGS_OF_IT}\n"
 )
 
 

@@ -40,11 +40,12 @@ MAX_NAME = 52
 QUEUE = "kueue.x-k8s.io/queue-name"
 OF_JOB = "batch.kubernetes.io/job-name"  # a label of Pods
 WITHOUT_CONFIGURATION = "localhost:8080"  # what kubectl then asks
-# Refusals that end by themselves, or when somebody logs in again: an old token, an object that others changed or made at
+# Refusals that end by themselves, or when somebody logs in again: an old token, an object that others change or make at
 # the same time, a webhook that restarts.
 REFUSED_FOR_NOW = re.compile(
     r"You must be logged in to the server|the server has asked for the client to provide credentials"
-    r"|getting credentials: exec: executable .+ failed with exit code|the object has been modified; please apply your changes"
+    r"|getting credentials: exec: executable .+ failed with exit code"
+    r"|the object has been modified; please apply your changes"
     r"|failed calling webhook .*no endpoints available for service|Error from server \(AlreadyExists\)"
 )
 LOG_LINE = re.compile(r"[EWI]\d{4} ")  # kubectl logs each of its attempts before it prints the error
@@ -217,8 +218,9 @@ def job_status(name: str) -> str:
     elif _holds(conditions, "Complete"):
         status = "success"
     elif failure := _holds(conditions, "Failed"):
+        logs = f"kubectl logs -l {OF_JOB}={name} --prefix --tail=-1"  # of all Pods
         reason = _out_of_memory(name) or f"{failure.get('reason')}: {failure.get('message')}"
-        print(f"job {name} failed ({reason}); its output: kubectl logs job/{name}", file=sys.stderr)
+        print(f"job {name} failed ({reason}); its output: {logs}", file=sys.stderr)
         status = "failed"
     else:
         return "running"
