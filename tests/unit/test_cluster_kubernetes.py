@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -561,6 +562,7 @@ def test_a_job_whose_submission_outlives_snakemake_is_deleted(kubectl, tmp_path,
     assert not (tmp_path / "submitted").exists()
 
 
+NEW = {"creationTimestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
 LOGS_OF_IT = "kubectl logs -l batch.kubernetes.io/job-name=it --prefix --tail=-1"
 FAILED = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 1"}
 
@@ -580,7 +582,7 @@ FAILED = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "mes
     ],
 )
 def test_the_state_of_a_job_is_that_of_its_conditions(kubectl, capsys, conditions, expected, told):
-    job = "" if conditions is None else json.dumps({"status": {"conditions": conditions}})
+    job = "" if conditions is None else json.dumps({"metadata": NEW, "status": {"conditions": conditions}})
     (kubectl / "job.json").write_text(job)
     assert kubernetes.job_status("it") == expected
     assert capsys.readouterr().err == told
@@ -632,13 +634,90 @@ def test_a_failed_job_has_failed_although_its_pods_are_not_listed(kubectl, capsy
     assert "(PodFailurePolicy: exit code 1)" in capsys.readouterr().err
 
 
+OLD = {"creationTimestamp": "2026-01-02T03:04:05Z"}
+
+
+def pod_that_waits(reason: str, message: str) -> dict[str, Any]:
+    waiting = {"state": {"waiting": {"reason": reason, "message": message}}}
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    return {"status": {"conditions": [scheduled], "containerStatuses": [{"state": {"running": {}}}, waiting]}}
+
+
+def pod_without_node(reason: str, message: str) -> dict[str, Any]:
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": reason, "message": message}]
+    return {"status": {"conditions": conditions}}
+
+
+RUNS: dict[str, Any] = {"status": {"containerStatuses": [{"state": {"running": {}}}]}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "told"),
+    [
+        (
+            [pod_that_waits("ImagePullBackOff", 'Back-off pulling\n image "x"')],
+            'ImagePullBackOff: Back-off pulling image "x"',
+        ),
+        (
+            [RUNS, pod_that_waits("CreateContainerConfigError", 'configmap "a" not found')],
+            'CreateContainerConfigError: configmap "a" not found',
+        ),
+        (
+            [{"status": {}}, pod_without_node("Unschedulable", "0/3 nodes are available")],
+            "Unschedulable: 0/3 nodes are available",
+        ),
+        ([{"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}], "unknown reason"),
+        ([], "NoPod: Kubernetes has not made its Pods, as when a quota is full"),
+    ],
+)
+def test_a_job_that_cannot_start_says_so_once(kubectl, capsys, pods, told):
+    status = {"active": len(pods), "ready": pods.count(RUNS)}
+    (kubectl / "job.json").write_text(json.dumps({"metadata": OLD, "status": status}))
+    (kubectl / "pods.json").write_text(json.dumps({"items": pods}))
+    assert [kubernetes.job_status("it") for _ in range(2)] == ["running", "running"]
+    assert capsys.readouterr().err == f"job it waits: {told}; see kubectl describe job it\n"
+
+
+def test_a_job_waits_for_one_reason_after_another(kubectl, capsys):
+    suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended"}
+    (kubectl / "job.json").write_text(json.dumps({"metadata": OLD, "status": {"conditions": [suspended]}}))
+    kubernetes.job_status("it")
+    (kubectl / "job.json").write_text(json.dumps({"metadata": OLD, "status": {"active": 1}}))
+    (kubectl / "pods.json").write_text(json.dumps({"items": [pod_without_node("Unschedulable", "0/3 nodes")]}))
+    kubernetes.job_status("it")
+    assert capsys.readouterr().err == (
+        "job it waits: JobSuspended: Job suspended; see kubectl describe job it\n"
+        "job it waits: Unschedulable: 0/3 nodes; see kubectl describe job it\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "status", "pods"),
+    [
+        (NEW, {"active": 1}, [pod_without_node("Unschedulable", "0/3 nodes")]),
+        (OLD, {"active": 1, "ready": 1}, [RUNS]),
+        (OLD, {"active": 1}, [pod_that_waits("ContainerCreating", "")]),
+        (OLD, {"active": 1}, None),
+    ],
+    ids=["just made", "runs", "image is copied", "no answer about its Pods"],
+)
+def test_a_job_that_starts_says_nothing(kubectl, capsys, made, status, pods):
+    (kubectl / "job.json").write_text(json.dumps({"metadata": made, "status": status}))
+    if pods is None:
+        (kubectl / "pods.json").mkdir()  # an error
+    else:
+        (kubectl / "pods.json").write_text(json.dumps({"items": pods}))
+    assert kubernetes.job_status("it") == "running"
+    assert capsys.readouterr().err == ""
+
+
 def test_an_outage_is_one_line_for_all_jobs_that_count_as_running(kubectl, capsys):
     """Kubectl also logs each of its attempts."""
     log = (
         'E1128 04:56:29.620484 17293 memcache.go:265] "Unhandled Error" err="couldn\'t get current server API group"\n'
     )
     error = "The connection to the server api:6443 was refused - did you specify the right host or port?"
-    (kubectl / "job.json").write_text(json.dumps({"status": {"conditions": []}}))
+    (kubectl / "job.json").write_text(json.dumps({"metadata": NEW, "status": {"conditions": []}}))
     (kubectl / "says").write_text(f"{log * 5}{error}\n")
     for _ in range(2):
         (kubectl / "away").write_text("get get get")

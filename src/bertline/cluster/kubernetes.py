@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ LOGS = Path("logs", "kubernetes")
 ENDED = LOGS / "ended"
 # An empty file while an outage that was reported lasts.
 UNANSWERED = LOGS / "unanswered"
+# Folder with an empty file for each Job that does not start and reason that was reported.
+WAITING = LOGS / "waiting"
+STARTS_WITHIN = timedelta(minutes=1)  # Pods wait for a moment even if nothing is wrong
+STARTING = {"ContainerCreating", "PodInitializing", "ErrImagePull"}  # the last becomes ImagePullBackOff
 # The name in the manifests. It is replaced in names of objects, the Pods' addresses, labels and their selectors.
 NAME = "bertline-training"
 SELECTORS = {"labels", "selector", "labelSelector", "podSelector"}
@@ -211,8 +216,9 @@ def job_status(name: str) -> str:
             print(f"{error}; asking again, jobs count as running until then", file=sys.stderr)
         return "running"
     UNANSWERED.unlink(missing_ok=True)
-    conditions = json.loads(output).get("status", {}).get("conditions", []) if output else None
-    if conditions is None:
+    job = json.loads(output or "{}")
+    conditions = job.get("status", {}).get("conditions", [])
+    if not job:
         print(f"job {name} was deleted", file=sys.stderr)
         status = "failed"
     elif _holds(conditions, "Complete"):
@@ -223,6 +229,7 @@ def job_status(name: str) -> str:
         print(f"job {name} failed ({reason}); its output: {logs}", file=sys.stderr)
         status = "failed"
     else:
+        _report_wait(name, job)
         return "running"
     _is_new(ENDED / name)
     return status
@@ -241,16 +248,56 @@ def _is_new(mark: Path) -> bool:
     return True
 
 
+def _report_wait(name: str, job: dict[str, Any]) -> None:
+    """Print once for each reason why a Job that is not over does not run, if it should have started."""
+    status = job.get("status", {})
+    made = datetime.fromisoformat(job["metadata"]["creationTimestamp"])
+    runs = 0 < status.get("active", 0) <= status.get("ready", 0)
+    if runs or datetime.now(UTC) - made < STARTS_WITHIN:
+        return
+    suspended = _holds(status.get("conditions", []), "Suspended")
+    found = suspended or _reason_of_pods(name)
+    if not found:
+        return
+    reason = found.get("reason", "unknown reason")  # it is optional, like the message
+    if _is_new(WAITING / f"{name}-{reason}"):
+        told = " ".join(f"{reason}: {found.get('message', '')}".split()).rstrip(":")
+        print(f"job {name} waits: {told}; see kubectl describe job {name}", file=sys.stderr)
+
+
+def _reason_of_pods(name: str) -> dict[str, str] | None:
+    """Return the `reason` and `message` with which a Pod of a Job waits; None if none does, or nothing is known."""
+    pods = _pods(name)
+    if pods == []:
+        return {"reason": "NoPod", "message": "Kubernetes has not made its Pods, as when a quota is full"}
+    for pod in [one["status"] for one in pods or []]:
+        for condition in pod.get("conditions", []):
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                return condition
+        for container in pod.get("initContainerStatuses", []) + pod.get("containerStatuses", []):
+            waiting = container["state"].get("waiting", {})
+            if waiting.get("reason", "ContainerCreating") not in STARTING:
+                return waiting
+    return None
+
+
+def _pods(name: str) -> list[dict[str, Any]] | None:
+    """Return the Pods of a Job, None if kubectl fails."""
+    try:
+        pods: list[dict[str, Any]] = json.loads(
+            _kubectl("get", "pods", f"--selector={OF_JOB}={name}", "--output=json")
+        )["items"]
+    except BertlineError:
+        return None
+    return pods
+
+
 def _out_of_memory(name: str) -> str | None:
     """Return what to do if a container of a Job was ended for its use of memory; None if none was.
 
     The kernel ends all processes of the container together, so none of them can tell.
     """
-    try:
-        pods = json.loads(_kubectl("get", "pods", f"--selector={OF_JOB}={name}", "--output=json"))["items"]
-    except BertlineError:
-        return None
-    for pod in pods:
+    for pod in _pods(name) or []:
         ended = [one["state"].get("terminated", {}) for one in pod["status"].get("containerStatuses", [])]
         if "OOMKilled" in [one.get("reason") for one in ended]:
             (node,) = (one for one in pod["spec"]["containers"] if one["name"] == "node")
