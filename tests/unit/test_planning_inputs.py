@@ -107,7 +107,10 @@ WILDCARDS = st.sampled_from(
 @given(
     files=st.lists(st.lists(NAMES, min_size=1, max_size=4), max_size=8),
     link=st.tuples(NAMES, st.sampled_from(["s", "o", "s/a"])),
-    pattern=st.lists(WILDCARDS, min_size=1, max_size=4).filter(lambda parts: parts.count("**") < 3),
+    # Two `..` lead out of the test's folder, where `**` would read what all tests have written.
+    pattern=st.lists(WILDCARDS, min_size=1, max_size=4).filter(
+        lambda parts: parts.count("**") < 3 and parts.count("..") < 2
+    ),
 )
 def test_patterns_mean_what_they_mean_for_glob(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], link: tuple[str, str], pattern: list[str]
