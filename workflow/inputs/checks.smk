@@ -196,7 +196,7 @@ onsuccess:
         sys.exit(
             f"error: {absent[0]} is still to be made; run the same command again"
         )
-    # Links into a report were left until it exists; another snakemake, of other settings, may have changed others meanwhile.
+    # Links into a report were left until it exists. Another snakemake, of other settings, may have changed others.
     with exit_on_errors():
         write_links(plan, existing_only=True)
     print_warnings_of_datasets()
