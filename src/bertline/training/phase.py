@@ -17,6 +17,7 @@ from bertline.files import write_atomically
 from bertline.results import paths
 from bertline.training.checkpoints import (
     CheckpointWriter,
+    Retention,
     agree_on_checkpoint,
     clean_up,
     gather_with_rank_zero,
@@ -128,9 +129,7 @@ class Phase:
         self.journal = Journal(self.output / paths.STARTED_JOURNAL, last_step=last_step) if is_rank_zero else None
         self.writer = CheckpointWriter(
             self.checkpoints,
-            keep=options.keep_checkpoints,
-            keep_every=options.keep_every,
-            keep_steps=options.keep_steps,
+            keep=Retention(options.keep_checkpoints, options.keep_every, options.keep_steps),
             before=self._before_checkpoint,
         )
 
@@ -329,8 +328,8 @@ class Phase:
         if different and not self.ranks_differed:
             self.ranks_differed = True
             logger.warning(
-                "step %d: what rank %s computed differs from rank 0's, as unlike processors round; "
-                "here and at every checkpoint all ranks get rank 0's",
+                "step %d: what rank %s computed differs from rank 0's, because different processors round "
+                "differently; here and at every checkpoint all ranks get rank 0's",
                 self.progress.step, ", ".join(map(str, different)),
             )  # fmt: skip
 

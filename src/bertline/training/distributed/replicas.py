@@ -1,6 +1,6 @@
 """Comparison of the ranks' replicas of weights and moments, which every rank updates by itself.
 
-All ranks get the same gradient and compute the same update, but processors with unlike instruction sets round it
+All ranks get the same gradient and compute the same update, but processors with different instruction sets round it
 differently, and the replicas would stay different. A resumed training starts from rank 0's on all
 ranks. So the replicas are made equal whenever a checkpoint is written: training ends with the same bits whether it
 stops there or continues.

@@ -15,9 +15,9 @@ PASSES = 4
 class StopRequest:
     """Whether any rank was asked to stop.
 
-    Ranks that compute on their own have unlike numbers of micro-batches: one that was asked leaves a note in the store,
-    and the others look there. One may see it in this step and another one in the next, so that the step's reduction
-    decides. Ranks in lockstep (FSDP) must stop after the same micro-batch: they agree after each `PASSES` of them.
+    Ranks that compute on their own have different numbers of micro-batches: one that was asked leaves a note in the
+    store, and the others look there. One may see it in this step and another one in the next, so that the step's
+    reduction decides. Ranks in lockstep (FSDP) must stop after the same micro-batch: they agree after each `PASSES` of them.
     """
 
     def __init__(self, group: Group, *, in_lockstep: bool) -> None:
