@@ -47,7 +47,7 @@ class CommonOptions:
     keep_threads: bool = True
     """Resume with as many threads as before, for the same bits; --no-keep-threads: with the number of --threads."""
     load_balancing: str = "equal"
-    """Parts of a batch: equal; measured, for devices of different speeds; measured-again, after a resume; 3,1,1: weights."""
+    """Parts of a batch: equal; measured, by the devices' speeds; measured-again, after a resume; 3,1,1: weights."""
     activation_checkpointing: bool = False
     """Compute layers again in the backward pass: less memory for a third more work."""
     checkpoint_every_minutes: NonNegativeFloat = 15.0

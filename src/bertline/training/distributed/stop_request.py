@@ -17,7 +17,8 @@ class StopRequest:
 
     Ranks that compute on their own have different numbers of micro-batches: one that was asked leaves a note in the
     store, and the others look there. One may see it in this step and another one in the next, so that the step's
-    reduction decides. Ranks in lockstep (FSDP) must stop after the same micro-batch: they agree after each `PASSES` of them.
+    reduction decides. Ranks in lockstep (FSDP) must stop after the same micro-batch: they agree after each `PASSES` of
+    them.
     """
 
     def __init__(self, group: Group, *, in_lockstep: bool) -> None:
