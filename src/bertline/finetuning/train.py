@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,34 +103,29 @@ def _finetune(
     folder, settings, seed = output / paths.CHECKPOINTS, recipe["settings"], recipe["seed"]
     task = prepare_task(recipe["task"], recipe["data"], settings | {"seed": seed}, tokenizer_path, recipe.get("table"))
     prepare_precision(settings["precision"], group.device)
-    make = partial(_seeded_model, recipe, task, initial_weights)
-    model = make(seed)
+    model = _seeded_model(recipe, task, initial_weights, seed)
     tokenizer, rows = read_tokenizer(tokenizer_path), model.config.vocab_size
     check_vocabulary(tokenizer, tokenizer_path, rows, initial_weights or "the model", padding=MAX_PADDING)
     recipe["model"] = {**recipe["model"], "vocab_size": rows}
     logger.info("%s: %d training inputs, %d dev inputs", recipe["task"], len(task.train), len(task.dev.inputs))
 
     lock = TrainingLock(folder) if group.is_rank_zero else None
-    fit = partial(_fit, recipe, task, options, lock, stop_signal)
+    job = _Job(recipe, task, initial_weights, options, lock, stop_signal)
     try:
         waited = acquire(lock, group, wait=True, stop_signal=stop_signal)
         if group.broadcast(waited and (output / paths.SCORES).exists()):
             logger.info("another fine-tuning has just written %s", output)
             return read_json(output / paths.SCORES)
         frozen = _write_started(output, recipe, group, started)
-        winner: tuple[Learner, Trained] | None
         if settings["synchronise"]:
-            winner, of_workers = fit(model, seed, group, output), {}
+            learner, trained = job.fit(model, seed, group, output)
+            metrics = _evaluate_and_write(output, frozen, learner, trained, {}, tokenizer_path, began)
         else:
-            winner, scores = best_worker(
-                lambda seed, alone, place: fit(make(seed), seed, alone, place),
-                *(settings["workers"], seed, group, folder, stop_signal),
-            )
-            of_workers = {"scores_of_workers": scores}
-        metrics: dict[str, Any] = {}
-        if winner is not None:
-            metrics = _evaluate_and_write(output, frozen, *winner, of_workers, tokenizer_path, began)
-        if not settings["synchronise"]:
+            best, scores = best_worker(job.fit_worker, settings["workers"], seed, group, folder, stop_signal)
+            metrics = {}
+            if best is not None:
+                of_workers = {"scores_of_workers": scores}
+                metrics = _evaluate_and_write(output, frozen, *best, of_workers, tokenizer_path, began)
             meet(group, "written", stop_signal)  # one rank alone has predicted everything
         group.barrier()
     finally:
@@ -148,28 +143,30 @@ def _seeded_model(
     return make_model(recipe["model"], task, recipe["settings"]["max_sequence_length"], initial_weights)
 
 
-def _fit(
-    recipe: Mapping[str, Any],
-    task: PreparedTask,
-    options: Options,
-    lock: TrainingLock | None,
-    stop_signal: StopSignal | None,
-    model: TaskNetwork,
-    seed: int,
-    group: Group,
-    place: Path,
-) -> tuple[Learner, Trained]:
-    """Train a model with a seed, with checkpoints below `place`."""
-    learner = Learner(model.to(group.device), task, recipe["settings"], seed, group, options)
-    trained = train(
-        learner,
-        place,
-        recipe["fingerprint"],
-        lock=lock,
-        stop_signal=stop_signal,
-        save_end=not recipe["settings"]["synchronise"],  # other workers are trained after this one
-    )
-    return learner, trained
+@dataclass(frozen=True)
+class _Job:
+    """What the trainings of a fine-tuning have in common."""
+
+    recipe: Mapping[str, Any]
+    task: PreparedTask
+    initial_weights: Path | None
+    options: Options
+    lock: TrainingLock | None
+    stop_signal: StopSignal | None
+
+    def fit(
+        self, model: TaskNetwork, seed: int, group: Group, folder: Path, *, save_end: bool = False
+    ) -> tuple[Learner, Trained]:
+        """Train a model on the ranks of `group`, with checkpoints below `folder`; `save_end` as of `train`."""
+        learner = Learner(model.to(group.device), self.task, self.recipe["settings"], seed, group, self.options)
+        fingerprint = self.recipe["fingerprint"]
+        trained = train(learner, folder, fingerprint, lock=self.lock, stop_signal=self.stop_signal, save_end=save_end)
+        return learner, trained
+
+    def fit_worker(self, seed: int, group: Group, folder: Path) -> tuple[Learner, Trained]:
+        """Make a model from a seed and train it; a checkpoint at its end is kept while other workers are trained."""
+        model = _seeded_model(self.recipe, self.task, self.initial_weights, seed)
+        return self.fit(model, seed, group, folder, save_end=True)
 
 
 def _write_started(output: Path, recipe: dict[str, Any], group: Group, started: int) -> dict[str, Any]:
