@@ -51,7 +51,7 @@ class BertlineError(Exception):
 def without_credentials(text: str) -> str:
     """Return `text` without the user names, passwords and queries (which may contain keys) of its URLs.
 
-    So are fragments with a =, such as #access_token=....
+    Fragments with a =, such as #access_token=..., are left out as well.
 
     A password may contain any character but a space: up to the last @ everything belongs to it. Of http and https, one
     slash is enough: so pathlib writes an address that was given for a path.

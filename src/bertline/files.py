@@ -326,7 +326,10 @@ def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
 
 
 def _remember(path: Path, cache: Json) -> None:
-    """Save the cache, unless its folder may only be read: whoever looks at another's results has to read more."""
+    """Save the cache; ignore a folder that cannot be written.
+
+    Who reads another user's results computes the digests again.
+    """
     try:
         write_json(path, cache)
     except OSError as error:

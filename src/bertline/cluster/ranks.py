@@ -25,8 +25,8 @@ SEVERAL_NODES = (
 HOST = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)(?::([1-9]\d*))?")
 
 
-# Threads of libgomp, which PyTorch's builds for CPUs have, wait for each other in a loop of 300,000 turns, several
-# milliseconds, before they sleep: on a shared machine the time of the one that they wait for. See bench/threads.py.
+# libgomp, in PyTorch's CPU builds, spins 300,000 times (milliseconds) before a waiting thread sleeps. On a shared
+# machine this takes the core from the thread it waits for. See bench/threads.py.
 THREAD_WAITING = {"GOMP_SPINCOUNT": "1000"}
 USERS_OWN = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 

@@ -53,8 +53,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Hold:
-    """How a job that waits until a person does something is recognized, and commands that are continued by its number.
+    """How to recognize a job that is held until a person acts, and the commands that explain and release it.
 
+    The job's number follows the commands.
     PBS holds a job that failed to start about twenty times.
     """
 
