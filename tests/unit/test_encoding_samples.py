@@ -15,14 +15,8 @@ from sample_leak import leak
 
 from bertline.console import BertlineError
 from bertline.encoding.ranges import concatenated_ranges, offsets_of, offsets_of_blocks
-from bertline.encoding.samples import (
-    PAIR_OBJECTIVES,
-    Samples,
-    make_samples,
-    sample_ids,
-    sample_lengths,
-    second_segment_starts,
-)
+from bertline.encoding.sample_rows import sample_ids, sample_lengths, second_segment_starts
+from bertline.encoding.samples import PAIR_OBJECTIVES, Samples, make_samples
 from bertline.encoding.tokenization import TokenizedShard
 
 CLS, SEP, PIECE, FIRST_WORD = 0, 1, 2, 3  # ids of the made-up vocabulary; PIECE continues a word

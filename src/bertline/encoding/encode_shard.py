@@ -13,15 +13,8 @@ from bertline.console import BertlineError
 from bertline.corpus.shards import read_pieces, read_plan
 from bertline.encoding.layout import write_samples
 from bertline.encoding.ranges import offsets_of_blocks
-from bertline.encoding.samples import (
-    DOCUMENT,
-    LABEL,
-    Samples,
-    make_samples,
-    sample_ids,
-    sample_lengths,
-    second_segment_starts,
-)
+from bertline.encoding.sample_rows import DOCUMENT, LABEL, sample_ids, sample_lengths, second_segment_starts
+from bertline.encoding.samples import Samples, make_samples
 from bertline.encoding.tokenization import TokenizedShard, tokenize_shard
 from bertline.encoding.tokenizer import load_tokenizer, special_token_ids
 from bertline.files import Recipe, sha256_of_file

@@ -12,9 +12,9 @@ split between two words.
 There are three more, where it reveals the label. A second segment labelled random is never from the same document. It
 begins and ends as the text that it replaces does: at a sentence, or between two words; at the end of a document, or
 before it. And it is as long, or fills the sample, as far as other documents allow. A document's last chunk is left
-whole two times in three; else both its parts are first segments, with a random second one each. A last chunk of one
-sentence makes two samples: whole, and with its second part replaced. So half of the samples are random, whatever the
-length of their first segments.
+whole two times in three; otherwise each of its parts becomes the first segment of a sample with a random second one. A
+last chunk of one sentence makes two samples: whole, and with its second part replaced. So half of the samples are
+random, whatever the length of their first segments.
 
 Sentence order prediction follows ALBERT (Lan et al. 2019, arXiv 1909.11942): the two parts of a chunk stay together,
 and half of the time they are swapped, which is the label. So that the ends of the parts do not reveal it, a chunk is of
@@ -39,15 +39,12 @@ from random import Random
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.ranges import concatenated_ranges
+from bertline.encoding.sample_rows import LABEL, READS_PER_RELEASE, Row, sample_lengths
 from bertline.encoding.tokenization import TokenizedShard
 from bertline.spool import Spool
 
 PAIR_OBJECTIVES = ("next_sentence", "sentence_order", "none")
-FIRST_BEGIN, FIRST_END, SECOND_BEGIN, SECOND_END, LABEL, DOCUMENT = range(6)
 SAMPLES_PER_BLOCK = 4096
-# Number of random reads after which a shard's memory is freed, see `Spool`.
-READS_PER_RELEASE = 32
 # Text of scripts without spaces may have no boundary for hundreds of tokens: a longer word is split.
 MAX_WHOLE_WORD_LENGTH = 16
 # A document's last chunk that is random becomes two samples, one that is not becomes one: half of them are random.
@@ -114,8 +111,8 @@ def make_samples(
     tokens = labelled = without_partner = unplaced_tokens = 0
     for number in range(passes):
         name = f"{seed}/{shard_name}/{sequence_length}" + (f"/{number}" if number else "")
-        random = Random(hashlib.sha256(name.encode()).digest())  # noqa: S311 - not a secret
-        splitter = _Splitter(shard, random, short_sequence_probability)
+        generator = Random(hashlib.sha256(name.encode()).digest())  # noqa: S311 - not a secret
+        splitter = _Splitter(shard, generator, short_sequence_probability)
         rows = splitter.rows(pair_objective, sequence_length)
         while len(block := np.fromiter(islice(rows, SAMPLES_PER_BLOCK), dtype=row)):
             spool.append(block)
@@ -130,7 +127,7 @@ def make_samples(
 class _Splitter:
     """State of the splitting: the shard's boundaries, the random numbers, the counts."""
 
-    def __init__(self, shard: TokenizedShard, random: Random, short: float) -> None:
+    def __init__(self, shard: TokenizedShard, generator: Random, short_sequence_probability: float) -> None:
         self.shard = shard
         self.reads = 0
         # Memory views, whose elements are plain Python integers.
@@ -138,12 +135,13 @@ class _Splitter:
         self.documents = shard.document_offsets.data
         self.with_text = shard.documents_with_text.data
         self.word_starts = shard.word_starts
-        self.random = random
-        self.short = short
+        self.has_others = len(self.with_text) > 1
+        self.generator = generator
+        self.short_sequence_probability = short_sequence_probability
         self.without_partner = 0
         self.unplaced_tokens = 0
 
-    def rows(self, pair_objective: str, sequence_length: int) -> Iterator[tuple[int, ...]]:
+    def rows(self, pair_objective: str, sequence_length: int) -> Iterator[Row]:
         """Yield the rows of `Samples.table`."""
         if pair_objective == "next_sentence":
             return self.pairs(sequence_length - 3)
@@ -153,11 +151,11 @@ class _Splitter:
 
     def below(self, bound: int) -> int:
         """Return a random integer in [0, bound). Python only guarantees a stable stream for `Random.random`."""
-        return int(self.random.random() * bound)
+        return int(self.generator.random() * bound)
 
     def target(self, maximum: int) -> int:
         """Return the length of the next chunk."""
-        return 2 + self.below(maximum - 1) if self.random.random() < self.short else maximum
+        return 2 + self.below(maximum - 1) if self.generator.random() < self.short_sequence_probability else maximum
 
     def end_of_chunk(self, begin: int, length: int, limit: int) -> int:
         """Return the last word boundary within `length` tokens from `begin`; a long word is split."""
@@ -220,9 +218,9 @@ class _Splitter:
         document = self.with_text[choice + (choice >= position)]
         return self.documents[document], self.documents[document + 1]
 
-    def nearest_start(self, place: int, lowest: int, end: int, whole: bool) -> int:
-        """Return the beginning of a sentence, if `whole`, or else of a word, in [lowest, end) and near `place`."""
-        if whole:
+    def nearest_start(self, place: int, lowest: int, end: int, at_sentence: bool) -> int:
+        """Return the beginning of a sentence if `at_sentence`, or else of a word, in [lowest, end) and near `place`."""
+        if at_sentence:
             number = bisect_left(self.sentences, place)
             earlier, later = self.sentences[number - 1], self.sentences[number]
             if later < end and (earlier < lowest or later - place <= place - earlier):
@@ -234,17 +232,17 @@ class _Splitter:
             found = self.word_starts.rfind(b"\1", max(lowest, place - MAX_WHOLE_WORD_LENGTH), place)
         return found if found >= 0 else place
 
-    def other_end(self, position: int, length: int, room: int, whole: bool) -> tuple[int, int]:
+    def other_end(self, position: int, length: int, room: int, at_sentence: bool) -> tuple[int, int]:
         """Return begin and end of the end of another document, of about `length` and at most `room` tokens.
 
-        It begins with a sentence if `whole`, else with a word. Of several documents the one that fits best is taken.
+        It begins with a sentence if `at_sentence`, else with a word. Of several documents, the best fitting is taken.
         """
         best, least = (0, 0), room + length
         for _ in range(ATTEMPTS):
             begin, end = self.other_document(position)
             start = begin
             if end - begin > length:
-                start = self.nearest_start(end - length, max(begin, end - room), end, whole)
+                start = self.nearest_start(end - length, max(begin, end - room), end, at_sentence)
             difference = abs(end - start - length)
             if difference < least:
                 best, least = (start, end), difference
@@ -252,18 +250,20 @@ class _Splitter:
                 break
         return best
 
-    def other_text(self, position: int, room: int, whole: bool) -> tuple[int, int]:
+    def other_text(self, position: int, room: int, at_sentence: bool) -> tuple[int, int]:
         """Return begin and end of text that fills `room` and does not end another document, if there is any.
 
-        It begins with a random sentence if `whole`, else with a random word.
+        It begins with a random sentence if `at_sentence`, else with a random word.
         """
         own, best = self.with_text[position], (0, 0)
         for _ in range(ATTEMPTS):
             self.reads += 1
             if self.reads % READS_PER_RELEASE == 0:
                 self.shard.release()
-            tokens = self.sentences[-1]
-            start = self.sentences[self.below(len(self.sentences) - 1)] if whole else self.random_word(0, tokens)
+            if at_sentence:
+                start = self.sentences[self.below(len(self.sentences) - 1)]
+            else:
+                start = self.random_word(0, self.sentences[-1])
             document = bisect_right(self.documents, start) - 1
             if document == own:
                 continue
@@ -277,7 +277,7 @@ class _Splitter:
             best = begin, self.end_of_chunk(begin, room, end)
         return best
 
-    def singles(self, maximum: int) -> Iterator[tuple[int, ...]]:
+    def singles(self, maximum: int) -> Iterator[Row]:
         """Yield single segments of at most `maximum` tokens: rows of `Samples.table`."""
         for document in self.with_text:
             begin, limit = self.documents[document], self.documents[document + 1]
@@ -286,7 +286,7 @@ class _Splitter:
                 yield begin, end, 0, 0, 0, document
                 begin = end
 
-    def ordered_pairs(self, maximum: int) -> Iterator[tuple[int, ...]]:
+    def ordered_pairs(self, maximum: int) -> Iterator[Row]:
         """Yield pairs of adjacent segments, half of them swapped: rows of `Samples.table`."""
         for document in self.with_text:
             first, limit = self.documents[document], self.documents[document + 1]
@@ -307,87 +307,63 @@ class _Splitter:
                     self.unplaced_tokens += 1
                 else:
                     self.without_partner += not all(map(self.is_between_sentences, (start, middle, end)))
-                    if self.random.random() < 0.5:
+                    if self.generator.random() < 0.5:
                         yield middle, end, start, middle, 1, document
                     else:
                         yield start, middle, middle, end, 0, document
                 begin = end
 
-    def pairs(self, maximum: int) -> Iterator[tuple[int, ...]]:
+    def pairs(self, maximum: int) -> Iterator[Row]:
         """Yield pairs of at most `maximum` tokens in total: rows of `Samples.table`."""
-        has_others = len(self.with_text) > 1
         for position, document in enumerate(self.with_text):
-            first, limit = self.documents[document], self.documents[document + 1]
-            begin = first
+            begin, limit = self.documents[document], self.documents[document + 1]
             while begin < limit:
                 target = self.target(maximum)
                 end = self.end_of_chunk(begin, target, limit)
-                if not has_others and end == begin + 1 < limit:
+                if not self.has_others and end == begin + 1 < limit:
                     end += 1  # a single token would have no second segment
                 middle = self.random_sentence(begin + 1, end)
-                whole = middle < end
-                if not whole and end - begin > 1:
+                splits_at_sentence = middle < end
+                if not splits_at_sentence and end - begin > 1:
                     middle = self.random_word(begin + 1, end)
                     # A word is split if it leaves no room for another text, or if there is none.
-                    if middle == end and (2 * (end - begin) > maximum or not has_others):
+                    if middle == end and (2 * (end - begin) > maximum or not self.has_others):
                         middle = begin + 1 + self.below(end - begin - 1)
                 is_last = end == limit
-                is_random = self.random.random() < (SHARE_OF_LAST if is_last and whole else 0.5)
-                one, two = middle - begin, end - middle
-                if not two:  # a single word
-                    self.without_partner += is_random and not has_others
-                    if has_others and (is_random or begin == first):
-                        length = 1 + self.below(maximum - one)
-                        yield begin, end, *self.other_end(position, length, maximum - one, False), 1, document
-                    elif first < begin:
-                        yield max(first, end - maximum), begin, begin, end, 0, document  # use the text before it again
-                    else:
-                        self.unplaced_tokens += 1
-                elif not has_others or not (is_random or (is_last and not whole)):
+                is_random = self.generator.random() < (SHARE_OF_LAST if is_last and splits_at_sentence else 0.5)
+                if middle == end:
+                    yield from self.pair_of_word(position, begin, end, maximum, is_random)
+                elif not self.has_others or not (is_random or (is_last and not splits_at_sentence)):
                     self.without_partner += is_random
                     yield begin, middle, middle, end, 0, document
-                elif not is_last:
-                    yield begin, middle, *self.other_text(position, target - one, whole), 1, document
+                elif is_last:
+                    yield from self.last_pairs(position, begin, middle, end, target, splits_at_sentence)
+                else:
+                    other = self.other_text(position, target - (middle - begin), splits_at_sentence)
+                    yield begin, middle, *other, 1, document
                     end = middle
-                elif whole:
-                    yield begin, middle, *self.other_end(position, two, target - one, whole), 1, document
-                    yield middle, end, *self.other_end(position, one, target - two, whole), 1, document
-                else:  # no sentence ends within: the parts would differ in their ends
-                    yield begin, middle, middle, end, 0, document
-                    yield begin, middle, *self.other_end(position, two, target - one, whole), 1, document
                 begin = end
 
+    def pair_of_word(self, position: int, begin: int, end: int, maximum: int, is_random: bool) -> Iterator[Row]:
+        """Yield the pair of a chunk [begin, end) that is a single word, if there is text to go with it."""
+        document, room = self.with_text[position], maximum - (end - begin)
+        first = self.documents[document]
+        self.without_partner += is_random and not self.has_others
+        if self.has_others and (is_random or begin == first):
+            yield begin, end, *self.other_end(position, 1 + self.below(room), room, False), 1, document
+        elif first < begin:
+            yield max(first, end - maximum), begin, begin, end, 0, document  # use the text before it again
+        else:
+            self.unplaced_tokens += 1
 
-def sample_lengths(table: np.ndarray) -> np.ndarray:
-    """Return the tokens of each sample, including [CLS] and [SEP]: int64 [N], from rows of a table."""
-    first = table[:, FIRST_END] - table[:, FIRST_BEGIN]
-    second = table[:, SECOND_END] - table[:, SECOND_BEGIN]
-    return first + 2 + second + (second > 0)
-
-
-def second_segment_starts(table: np.ndarray) -> np.ndarray:
-    """Return the index of the second segment's first token in its sample, 0 if there is none: int64 [N]."""
-    has_second = table[:, SECOND_END] > table[:, SECOND_BEGIN]
-    return np.where(has_second, table[:, FIRST_END] - table[:, FIRST_BEGIN] + 2, 0)
-
-
-def sample_ids(shard: TokenizedShard, table: np.ndarray, cls: int, sep: int) -> Iterator[np.ndarray]:
-    """Yield the ids of a few concatenated samples at a time: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` each."""
-    for start in range(0, len(table), 2 * READS_PER_RELEASE):
-        yield _ids_of_rows(shard.ids, table[start : start + 2 * READS_PER_RELEASE], cls, sep)
-        shard.release()
-
-
-def _ids_of_rows(source: np.ndarray, table: np.ndarray, cls: int, sep: int) -> np.ndarray:
-    begins = np.zeros((len(table), 5), dtype=np.int64)
-    lengths = np.ones_like(begins)
-    for column, begin, end in ((1, FIRST_BEGIN, FIRST_END), (3, SECOND_BEGIN, SECOND_END)):
-        begins[:, column] = table[:, begin]
-        lengths[:, column] = table[:, end] - table[:, begin]
-    lengths[:, 4] = lengths[:, 3] > 0
-    places = np.cumsum(lengths.ravel()).reshape(lengths.shape) - lengths
-    ids = source[concatenated_ranges(begins.ravel(), lengths.ravel())]
-    ids[places[:, 0]] = cls
-    ids[places[:, 2]] = sep
-    ids[places[:, 4][lengths[:, 4] > 0]] = sep
-    return ids
+    def last_pairs(
+        self, position: int, begin: int, middle: int, end: int, target: int, splits_at_sentence: bool
+    ) -> Iterator[Row]:
+        """Yield the two pairs of a document's last chunk, which is split at `middle` and has a random partner."""
+        document, first_length, second_length = self.with_text[position], middle - begin, end - middle
+        if splits_at_sentence:
+            yield begin, middle, *self.other_end(position, second_length, target - first_length, True), 1, document
+            yield middle, end, *self.other_end(position, first_length, target - second_length, True), 1, document
+        else:  # no sentence ends within: the parts would differ in their ends
+            yield begin, middle, middle, end, 0, document
+            yield begin, middle, *self.other_end(position, second_length, target - first_length, False), 1, document
