@@ -42,7 +42,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from bertline.command_line import run_command
 from bertline.training import processor
-from bertline.training.checkpoints import CheckpointWriter
+from bertline.training.checkpoints import CheckpointWriter, Retention
 from bertline.training.data.opening import TrainingData, open_training_data
 from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
@@ -128,7 +128,7 @@ def ratio(theirs: list[float], ours: list[float]) -> float:
 def checkpoint_share(step: OurStep) -> float:
     """Return the share of time that training pauses to copy its state for checkpoints, at the default interval."""
     with tempfile.TemporaryDirectory() as folder:
-        writer = CheckpointWriter(Path(folder), keep=1, keep_every=0, before=lambda: None)
+        writer = CheckpointWriter(Path(folder), keep=Retention(newest=1), before=lambda: None)
         started = time.perf_counter()
         state = {"step": 1, "fingerprint": "bench"}
         writer.start(step.model.state_dict(), optimizer_tensors(step.optimizer, step.model), state)

@@ -162,7 +162,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_line_with_its_path(
     del tensors[file][damaged]
     weights, optimizer = tensors.values()
     state = read_json(folder / "step-00000003/state.json")
-    checkpoints.save_checkpoint(folder, weights=weights, optimizer=optimizer, state=state, keep=1)
+    checkpoints.write_checkpoint(folder, weights=weights, optimizer=optimizer, state=state)
     with pytest.raises(BertlineError, match=message) as caught:
         finetune(recipe, tokenizer, tmp_path / "out", options=ONE_THREAD)
     line = str(caught.value)

@@ -29,7 +29,7 @@ from bertline.modeling.huggingface import export_huggingface, write_huggingface
 from bertline.modeling.network_config import config_from_dict
 from bertline.reporting import hub, hub_check, hub_load
 from bertline.reporting.hub import describe_publication, find_publication, publish
-from bertline.training.checkpoints import save_checkpoint
+from bertline.training.checkpoints import write_checkpoint
 
 SCRIPT = Path(__file__).parents[2] / "workflow/scripts/publish.py"
 REPOSITORY = "user/river-bert"
@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for step in steps:
             weights = architecture_of(config).pretraining(config).state_dict()
             state = {"fingerprint": name, "step": step}
-            save_checkpoint(phase / "checkpoints", weights=weights, optimizer={}, state=state, keep=9)
+            write_checkpoint(phase / "checkpoints", weights=weights, optimizer={}, state=state)
         export_huggingface(config, weights, tokenizer, phase / "huggingface")
     write_text(root / "results/phases/phase2/huggingface/.snakemake_timestamp", "")
     run = root / "results/runs/demo"

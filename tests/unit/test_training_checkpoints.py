@@ -19,12 +19,14 @@ from test_corpus_damage import mutate
 from bertline.console import BertlineError
 from bertline.training.checkpoints import (
     CheckpointWriter,
+    Retention,
     agree_on_checkpoint,
     checkpoint_at,
     clean_up,
     find_checkpoint,
     load_checkpoint,
     save_checkpoint,
+    write_checkpoint,
 )
 from bertline.training.distributed.process_group import Group
 
@@ -37,7 +39,7 @@ def save(directory, step, *, fingerprint="mine", keep=2, best=None, **more):
         weights={"weight": torch.full((3,), float(step))},
         optimizer={"weight.exp_avg": torch.zeros(3)},
         state={"fingerprint": fingerprint, "step": step, "best": best and {"step": best}, **more},
-        keep=keep,
+        keep=Retention(newest=keep),
     )
 
 
@@ -98,7 +100,7 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_by_the_next_step(tmp_pa
     def fail():
         raise BertlineError("the disk is full")
 
-    writer = CheckpointWriter(tmp_path, keep=2, before=fail)
+    writer = CheckpointWriter(tmp_path, keep=Retention(newest=2), before=fail)
     writer.check()
     writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": 3})
     writer.close()
@@ -110,7 +112,7 @@ def test_no_checkpoint_is_started_after_one_that_could_not_be_written(tmp_path):
     def fail():
         raise BertlineError("the disk is full")
 
-    writer = CheckpointWriter(tmp_path, keep=2, before=fail)
+    writer = CheckpointWriter(tmp_path, keep=Retention(newest=2), before=fail)
     writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": 3})
     with pytest.raises(BertlineError, match="the disk is full"):
         writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": 6})
@@ -127,7 +129,7 @@ def test_a_trainer_that_lost_its_lock_while_it_wrote_changes_no_checkpoint(tmp_p
         if (loss := next(losses)) is not None:
             raise loss
 
-    writer = CheckpointWriter(tmp_path, keep=1, before=check)
+    writer = CheckpointWriter(tmp_path, keep=Retention(newest=1), before=check)
     writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": 100})
     with pytest.raises(BertlineError, match="the lock is lost"):
         writer.wait()
@@ -317,7 +319,7 @@ def test_a_trainer_that_fails_finishes_the_checkpoint_at_work_first(tmp_path):
         raise BertlineError("the lock is lost")
 
     for step, before in ((3, may_write.wait), (6, fail)):
-        writer = CheckpointWriter(tmp_path, keep=2, keep_every=0, before=before)
+        writer = CheckpointWriter(tmp_path, keep=Retention(newest=2), before=before)
         writer.start({"weight": torch.zeros(3)}, {}, {"fingerprint": "mine", "step": step})
         assert find_checkpoint(tmp_path, "mine") is None or step == 6
         may_write.set()
@@ -328,7 +330,7 @@ def test_a_trainer_that_fails_finishes_the_checkpoint_at_work_first(tmp_path):
 def test_if_all_were_saved_after_skipped_batches_there_is_none_to_return_to(tmp_path):
     """They are not damaged, which would be an error."""
     state = {"fingerprint": "mine", "step": 3, "skipped_in_a_row": [3]}
-    path = save_checkpoint(tmp_path, weights={"weight": torch.zeros(3)}, optimizer={}, state=state, keep=2)
+    path = write_checkpoint(tmp_path, weights={"weight": torch.zeros(3)}, optimizer={}, state=state)
     assert find_checkpoint(tmp_path, "mine", after_update=True) is None
     assert find_checkpoint(tmp_path, "mine")[0] == path
 

@@ -11,7 +11,7 @@ from synthetic_dataset import MODEL, recipe
 from bertline.console import BertlineError
 from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.network_config import BertConfig
-from bertline.training.checkpoints import save_checkpoint
+from bertline.training.checkpoints import write_checkpoint
 from bertline.training.distributed.process_group import Group
 from bertline.training.initial import load_carried_over_moments
 from bertline.training.optimizers.kfac import Kfac
@@ -198,7 +198,7 @@ def test_the_next_phase_continues_with_momentum_and_adamws_steps(tmp_path):
     moved(SETTINGS, 3, model, optimizer)
     state = {"fingerprint": "a" * 16, "step": 3}
     tensors = optimizer_tensors(optimizer, model)
-    save_checkpoint(tmp_path / "checkpoints", weights=model.state_dict(), optimizer=tensors, state=state, keep=1)
+    write_checkpoint(tmp_path / "checkpoints", weights=model.state_dict(), optimizer=tensors, state=state)
     (tmp_path / "recipe.json").write_text(json.dumps({"settings": SETTINGS, "published_step": 3}))
     following = {**recipe(optimizer="muon"), "initial_weights": {"phase": "a" * 16}}
     second = network()
@@ -214,6 +214,6 @@ def test_the_next_phase_continues_with_momentum_and_adamws_steps(tmp_path):
         load_carried_over_moments(make_optimizer(second, other["settings"]), NO_KFAC, NO_SCALE, second, other, tmp_path)
 
     del tensors["encoder.layers.0.qkv.weight.momentum_buffer"]
-    save_checkpoint(tmp_path / "checkpoints", weights=model.state_dict(), optimizer=tensors, state=state, keep=1)
+    write_checkpoint(tmp_path / "checkpoints", weights=model.state_dict(), optimizer=tensors, state=state)
     with pytest.raises(BertlineError, match=r"carry_over: .*step-00000003: the moment .*; set carry_over: weights"):
         load_carried_over_moments(optimizer, NO_KFAC, NO_SCALE, second, following, tmp_path)

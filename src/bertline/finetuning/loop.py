@@ -24,7 +24,7 @@ from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.step import Learner, forward, train_step
 from bertline.modeling.heads import TaskNetwork
 from bertline.results import paths
-from bertline.training.checkpoints import CheckpointWriter, agree_on_checkpoint
+from bertline.training.checkpoints import CheckpointWriter, Retention, agree_on_checkpoint
 from bertline.training.distributed.process_group import Group
 from bertline.training.journal import Journal
 from bertline.training.lock import TrainingLock
@@ -149,7 +149,9 @@ class _Training:
         self.journal: Journal | None = None
         if self.group.is_rank_zero:
             self.journal = Journal(output / paths.STARTED_JOURNAL, last_step=self.step if self.step else -1)
-        self.writer = CheckpointWriter(output / paths.CHECKPOINTS, keep=1, before=self._before_checkpoint)
+        self.writer = CheckpointWriter(
+            output / paths.CHECKPOINTS, keep=Retention(newest=1), before=self._before_checkpoint
+        )
         self.saved_at = time.monotonic()
 
     def _resume(self, checkpoints: Path) -> Iterator[np.ndarray]:

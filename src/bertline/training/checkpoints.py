@@ -20,8 +20,9 @@ import logging
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -40,23 +41,58 @@ LAYOUT_VERSION = 2
 FILES = (paths.WEIGHTS, "optimizer.safetensors")
 
 
+@dataclass(frozen=True)
+class Retention:
+    """Which checkpoints are kept when a new one is there.
+
+    Attributes:
+        newest: how many of the newest ones.
+        every: keep those whose step is a multiple of this, too; 0 for none.
+        steps: keep those of these steps, too.
+    """
+
+    newest: int
+    every: int = 0
+    steps: Collection[int] = ()
+
+    def has_step(self, step: int) -> bool:
+        """Return whether the checkpoint of `step` is kept however old it is."""
+        return step in self.steps or (self.every > 0 and step % self.every == 0)
+
+
 def save_checkpoint(
     directory: Path,
     *,
     weights: Mapping[str, Tensor],
     optimizer: Mapping[str, Tensor],
     state: Mapping[str, Any],
-    keep: int,
-    keep_every: int = 0,
-    keep_steps: Collection[int] = (),
+    keep: Retention,
     before: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Write the checkpoint of `state["step"]`; then remove all but the `keep` newest of the same fingerprint.
+    """Write the checkpoint of `state["step"]`, point durable.json to it, and remove those of later steps and old ones.
 
-    Also kept are those whose step is one of `keep_steps` or a multiple of `keep_every`, if it is not 0, the newest one
-    that was not saved after a skipped global batch, to which training can return, and the best ones that these name.
-    Those of later steps are removed: they were damaged, or training resumed before them. `before` is called when all is
-    written, before anything is replaced or removed.
+    Later ones were damaged, or training resumed before them. Raises as `write_checkpoint` does.
+    """
+    path = write_checkpoint(directory, weights=weights, optimizer=optimizer, state=state, before=before)
+    _write_durable_step(directory, _reported_step(state))
+    own = _own_checkpoints(directory, state["fingerprint"])
+    for later, _ in takewhile(lambda found: found[0] != path, own):
+        _remove(later)
+    remove_old(directory, state["fingerprint"], keep)
+    return path
+
+
+def write_checkpoint(
+    directory: Path,
+    *,
+    weights: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    before: Callable[[], None] = lambda: None,
+) -> Path:
+    """Write the checkpoint of `state["step"]`, in place of another one of this step.
+
+    `before` is called when all is written, before anything is replaced.
 
     Raises BertlineError if another model's checkpoint of this step is there.
     """
@@ -74,40 +110,35 @@ def save_checkpoint(
         if path.exists():  # damaged, without the step's report, or saved after a skipped global batch
             path.rename(replaced)
     shutil.rmtree(replaced, ignore_errors=True)
-    _write_durable_step(directory, _reported_step(state))
-    steps = {kept: step for step, kept in paths.checkpoints_in(directory).items()}
-    own = _own_checkpoints(directory, state["fingerprint"])
-    while own[0][0] != path:
-        _remove(own.pop(0)[0])
-    returned_to = [(old, kept) for old, kept in own if kept and not kept.get("skipped_in_a_row")][:1]
-    # The best ones of all that are kept: if the newest is damaged, that of the one before is still available.
-    needed = {_best_of(directory, kept) for _, kept in own[:keep] + returned_to} | {old for old, _ in returned_to}
-    for old, _ in own[keep:]:
-        step = steps[old]
-        if old not in needed and step not in keep_steps and (not keep_every or step % keep_every):
-            _remove(old)
     return path
+
+
+def remove_old(directory: Path, fingerprint: str, keep: Retention) -> None:
+    """Delete all checkpoints of `fingerprint` except those that `keep` names and those that they need.
+
+    Kept are the `newest` ones; the newest one without skipped global batches, for a rollback; the best ones that any
+    of these names; and those of `steps` and of multiples of `every`.
+    """
+    own = _own_checkpoints(directory, fingerprint)
+    for_rollback = [(path, state) for path, state in own if state and not state.get("skipped_in_a_row")][:1]
+    resumable = own[: keep.newest] + for_rollback
+    # The best ones of all of these: if the newest is damaged, that of the one before is still available.
+    kept = {path for path, _ in resumable} | {_best_of(directory, state) for _, state in resumable}
+    kept |= {path for step, path in paths.checkpoints_in(directory).items() if keep.has_step(step)}
+    for path, _ in own:
+        if path not in kept:
+            _remove(path)
 
 
 class CheckpointWriter:
     """Writes checkpoints in a thread, one at a time, while training continues."""
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        keep: int,
-        keep_every: int = 0,
-        keep_steps: Collection[int] = (),
-        before: Callable[[], None],
-    ) -> None:
+    def __init__(self, directory: Path, *, keep: Retention, before: Callable[[], None]) -> None:
         """Start the thread, which calls `before` ahead of each checkpoint, and before it replaces others.
 
         `wait` reraises its exceptions.
         """
-        self._save = partial(
-            save_checkpoint, directory, keep=keep, keep_every=keep_every, keep_steps=keep_steps, before=before
-        )
+        self._save = partial(save_checkpoint, directory, keep=keep, before=before)
         self._before = before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._written: Future[Path] | None = None
@@ -181,6 +212,23 @@ def find_checkpoint(
     return None
 
 
+def agree_on_checkpoint(
+    group: Group, directory: Path, fingerprint: str, *, with_best: bool = False, after_update: bool = False
+) -> tuple[Path, dict[str, Any]] | None:
+    """Return on every rank what `find_checkpoint` finds on rank 0.
+
+    durable.json then names it: if newer ones are damaged, their points of the journal are retracted.
+    """
+    found = None
+    if group.is_rank_zero:
+        found = find_checkpoint(directory, fingerprint, with_best=with_best, after_update=after_update)
+        step, durable = _reported_step(found[1]) if found else 0, directory / Path(paths.DURABLE).name
+        if durable.exists() and _object_in(durable).get("step") != step:
+            _write_durable_step(directory, step)
+    found = group.broadcast(found and [str(found[0]), found[1]])
+    return found and (Path(found[0]), found[1])
+
+
 def checkpoint_at(directory: Path, fingerprint: str, step: int) -> tuple[Path, dict[str, Any]] | None:
     """Find the valid checkpoint of `fingerprint` after `step` and its state; return None if there is none."""
     path = _path_of(directory, step)
@@ -248,23 +296,6 @@ def _own_checkpoints(directory: Path, fingerprint: str, report: bool = False) ->
 
 def _path_of(directory: Path, step: int) -> Path:
     return directory / paths.CHECKPOINT.format(step=step)
-
-
-def agree_on_checkpoint(
-    group: Group, directory: Path, fingerprint: str, *, with_best: bool = False, after_update: bool = False
-) -> tuple[Path, dict[str, Any]] | None:
-    """Return on every rank what `find_checkpoint` finds on rank 0.
-
-    durable.json then names it: if newer ones are damaged, their points of the journal are retracted.
-    """
-    found = None
-    if group.is_rank_zero:
-        found = find_checkpoint(directory, fingerprint, with_best=with_best, after_update=after_update)
-        step, durable = _reported_step(found[1]) if found else 0, directory / Path(paths.DURABLE).name
-        if durable.exists() and _object_in(durable).get("step") != step:
-            _write_durable_step(directory, step)
-    found = group.broadcast(found and [str(found[0]), found[1]])
-    return found and (Path(found[0]), found[1])
 
 
 def _reported_step(state: Mapping[str, Any]) -> int:

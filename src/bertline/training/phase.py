@@ -17,6 +17,7 @@ from bertline.files import write_atomically
 from bertline.results import paths
 from bertline.training.checkpoints import (
     CheckpointWriter,
+    Retention,
     agree_on_checkpoint,
     clean_up,
     gather_with_rank_zero,
@@ -128,9 +129,7 @@ class Phase:
         self.journal = Journal(self.output / paths.STARTED_JOURNAL, last_step=last_step) if is_rank_zero else None
         self.writer = CheckpointWriter(
             self.checkpoints,
-            keep=options.keep_checkpoints,
-            keep_every=options.keep_every,
-            keep_steps=options.keep_steps,
+            keep=Retention(options.keep_checkpoints, options.keep_every, options.keep_steps),
             before=self._before_checkpoint,
         )
 
