@@ -257,10 +257,10 @@ def open_dataset(card: Path | str, sequence_length: int, split: str) -> SampleRe
     content = read_card(card)
     lengths = content["sequence_lengths"]
     if str(sequence_length) not in lengths:
-        remedy = "put it into sequence_lengths and run `snakemake encode`"
+        advice = "put it into sequence_lengths and run `snakemake encode`"
         raise BertlineError(
             f"{card} is encoded for sequence lengths {', '.join(lengths)}, not {sequence_length}; "
-            f"{'import files of this length' if 'imported' in content else remedy}"
+            f"{'import files of this length' if 'imported' in content else advice}"
         )
     entries = lengths[str(sequence_length)][split]
     _allow_open_files(len(entries), card)

@@ -149,7 +149,8 @@ def find_micro_batch_tokens(
     if group.device.type == "cuda":
         # The most that the optimizer will allocate.
         optimizer, new_state = make_optimizer(model, settings), OPTIMIZERS[settings["optimizer"]].new_state
-        moments = [new_state(optimizer, weight) for group in optimizer.param_groups for weight in group["params"]]
+        weights = (weight for param_group in optimizer.param_groups for weight in param_group["params"])
+        moments = [new_state(optimizer, weight) for weight in weights]
         rows = largest(lambda rows: _fits(compute, rows, model), most)
         del moments
     else:
