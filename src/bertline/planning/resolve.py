@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple
 
 from bertline.console import BertlineError
 from bertline.corpus.sampling import groups_of
@@ -36,6 +36,14 @@ RESERVED_NAMES = {
     *("dataset", "corpora", "export", "report", "submission", "table", "ranking", "model-card.md", paths.RUN_RECORD),
     *(task.family or name for name, task in TASKS.items()),
 }
+
+
+class RunReference(NamedTuple):
+    """Another run's final model or phase, or a checkpoint of a phase, from which a run starts."""
+
+    run: str
+    phase: str  # RUN_EXPORT for the final model
+    step: int | None  # of the checkpoint
 
 
 def plan_of_files(configfiles: Sequence[Path | str], settings: Iterable[str] = ()) -> Plan:
@@ -184,8 +192,10 @@ def _versions(semantic: Json) -> dict[str, int]:
 def _add_run(plan: Plan, name: str, run: Json, named_datasets: dict[str, str]) -> None:
     where = f"configuration: runs.{name}"
     if "pretrained" in run:
-        add = _add_run_of_another if _place_in_another_run(plan.config, run) else _add_external_run
-        add(plan, name, run)
+        if reference := _run_reference(plan.config, run):
+            _add_run_of_another(plan, name, run, reference)
+        else:
+            _add_external_run(plan, name, run)
         return
     check_allowed(f"{where}.dataset", run["dataset"], named_datasets, "the names under datasets")
     dataset = named_datasets[run["dataset"]]
@@ -227,10 +237,10 @@ def _add_external_run(plan: Plan, name: str, run: Json) -> None:
     _add_entry(plan, name, run, None, {}, start)
 
 
-def _add_run_of_another(plan: Plan, name: str, run: Json) -> None:
+def _add_run_of_another(plan: Plan, name: str, run: Json, reference: RunReference) -> None:
     """Add a run that fine-tunes the final model, a phase or a checkpoint of another run."""
     key = f"configuration: runs.{name}.pretrained"
-    other, phase, step = cast(re.Match[str], _place_in_another_run(plan.config, run)).groups()
+    other, phase, step = reference
     trained, described = plan.trained_runs, plan.config["runs"]
     check_allowed(
         key, other, [run for run in described if "phases" in described[run]], "the runs that pretrain a model"
@@ -239,12 +249,12 @@ def _add_run_of_another(plan: Plan, name: str, run: Json) -> None:
         phase = list(trained[other]["phases"])[-1]
     check_allowed(key, phase, trained[other]["phases"], f"the phases of {other}")
     fingerprint_of_phase = trained[other]["phases"][phase]
-    if step:
-        plan.keep_checkpoint(fingerprint_of_phase, int(step), key)
+    if step is not None:
+        plan.keep_checkpoint(fingerprint_of_phase, step, key)
     entry = plan.phases[fingerprint_of_phase]
     dataset = trained[other]["dataset"]
     start = Start(
-        initial={"phase": fingerprint_of_phase, **({"step": int(step)} if step else {})},
+        initial={"phase": fingerprint_of_phase, **({} if step is None else {"step": step})},
         random={"model": entry["model"], "dataset": entry["dataset_without_lengths"]},
         model=entry["model"],
         network=entry["model"],
@@ -269,14 +279,19 @@ def _lost_checkpoints(plan: Plan) -> list[str]:
     return [problem for problem in problems.values() if problem]
 
 
-def _place_in_another_run(config: Json, run: Json) -> re.Match[str] | None:
-    """Return the run, the phase and the step, if there is one, from which a run starts; None of external weights.
+def _run_reference(config: Json, run: Json) -> RunReference | None:
+    """Return where in another run a run starts; None for external weights.
 
     The links of a run that is no longer in the configuration are folders as any other.
     """
     given = run.get("pretrained")
     found = OF_ANOTHER_RUN.fullmatch(normal_path(given)) if isinstance(given, str) else None
-    return found if found and (found[3] or found[1] in config["runs"]) else None
+    if found is None:
+        return None
+    other, phase, step = found.groups()
+    if step is None and other not in config["runs"]:
+        return None
+    return RunReference(other, phase, None if step is None else int(step))
 
 
 def _add_entry(plan: Plan, name: str, config: Json, dataset: str | None, phases: dict[str, str], start: Start) -> None:
@@ -312,8 +327,8 @@ def _in_order_of_dependence(runs: Json) -> list[str]:
         if name in ordered or name not in runs:
             return
         others = [phase.get("initial_weights", {}).get("run") for phase in runs[name].get("phases", {}).values()]
-        if place := _place_in_another_run({"runs": runs}, runs[name]):
-            others.append(place[1])
+        if reference := _run_reference({"runs": runs}, runs[name]):
+            others.append(reference.run)
         for other in others:
             if other is not None and other != name:
                 visit(other, (*chain, name))
