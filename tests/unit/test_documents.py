@@ -1,4 +1,4 @@
-"""Texts that repeat what the code says: the citation, and the resources of a training."""
+"""Documents: links and their anchors, the citation, and the resources of a training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_citation_has_the_version_and_the_licence_of_the_package() -> None:
 
 
 def test_the_table_of_a_training_s_resources_is_complete_and_has_the_defaults() -> None:
-    page = (ROOT / "docs/training.md").read_text()
+    page = (ROOT / "docs/performance.md").read_text()
     table = page[page.index("| resource of `pretrain_phase` |") :].split("\n\n")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.MULTILINE))
     for name in ("checkpoint_every_minutes", "evaluate_every", "log_every"):
@@ -36,3 +36,22 @@ def test_the_table_of_a_training_s_resources_is_complete_and_has_the_defaults() 
     rules = [(ROOT / "workflow" / file).read_text() for file in ("rules/pretrain.smk", "inputs/placement.smk")]
     used = set(re.findall(r"\{resources\.(\w+)", "".join(rules)))
     assert used - {"launched_nodes", "additional_nodes", "attempt", "keep_steps"} == set(rows)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, by GitHub's rule."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_between_documents_name_files_and_headings_that_exist() -> None:
+    pages = [path for folder in (".", "docs", "config", "envs") for path in (ROOT / folder).glob("*.md")]
+    wrong = []
+    for page in pages:
+        for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", page.read_text()):
+            file, _, anchor = link.partition("#")
+            target = page.parent / file if file else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                wrong.append((page.name, link))
+    assert wrong == []
