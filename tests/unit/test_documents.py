@@ -55,3 +55,9 @@ def test_links_between_documents_name_files_and_headings_that_exist() -> None:
             if not target.exists() or (anchor and anchor not in anchors(target)):
                 wrong.append((page.name, link))
     assert wrong == []
+
+
+def test_the_readme_lists_every_page_by_its_title() -> None:
+    questions = (ROOT / "README.md").read_text().partition("## Questions")[2].partition("\n## ")[0]
+    listed = {path: title for title, path in re.findall(r"^- \[(.*?)\]\((docs/[\w-]+\.md)\)", questions, re.MULTILINE)}
+    assert listed == {f"docs/{page.name}": page.read_text().split("\n")[0][2:] for page in (ROOT / "docs").glob("*.md")}
