@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,9 +17,10 @@ import pytest
 from synthetic_dataset import recipe, write_dataset
 from training_processes import free_port
 
-from bertline.cluster import kubernetes, scheduler_jobs, waiting
+from bertline.cluster import kubernetes, pods, scheduler_jobs, waiting
 from bertline.cluster.schedulers import Request
 from bertline.console import BertlineError
+from bertline.results import paths
 
 SCRIPTS = Path(__file__).parents[2] / "workflow" / "scripts"
 LAUNCH = SCRIPTS / "launch.py"
@@ -56,6 +58,10 @@ def finish(pods: list[subprocess.Popen[str]]) -> tuple[list[int], str]:
     """The exit statuses, and all output."""
     output = "".join(pod.communicate(timeout=120)[0] for pod in pods)
     return [pod.returncode for pod in pods], output
+
+
+# A rank that ends as one whose other Pod is preempted, and one that does not handle signals yet.
+STOPS = ("sys.exit(75)", "time.sleep(240)")
 
 
 def environments(folder: Path) -> list[Any]:
@@ -147,10 +153,14 @@ def test_ranks_of_several_pods_need_the_token_of_their_job(tmp_path):
     assert output == "error: BERTLINE_JOB_TOKEN is not set in this Pod; use the Job of deploy/kubernetes/multi-node\n"
 
 
-def test_a_pod_whose_rank_0_has_no_address_yet_waits_and_can_be_stopped(tmp_path):
-    command = (LAUNCH, "--nodes", 2, "--", program(tmp_path, WRITE_ENVIRONMENT), tmp_path)
-    port = free_port()
-    environment = of_pod(1, port, MASTER_ADDR="nobody.invalid")
+@pytest.mark.parametrize(
+    ("index", "addresses"), [(1, {"MASTER_ADDR": "nobody.invalid"}), (0, {"MASTER_ADDR": "training-0.invalid"})]
+)
+def test_pods_wait_until_each_has_an_address_and_can_be_stopped(tmp_path, index, addresses):
+    """An attempt is not counted before."""
+    command = (LAUNCH, "--nodes", 2, "--checkpoints", tmp_path / "phase/checkpoints", "--")
+    command = (*command, program(tmp_path, WRITE_ENVIRONMENT), tmp_path)
+    environment = of_pod(index, free_port(), **addresses)
     pod = subprocess.Popen([sys.executable, *map(str, command)], cwd=tmp_path, env=environment)
     status = Path(f"/proc/{pod.pid}/status")
     deadline = time.monotonic() + 240
@@ -162,6 +172,40 @@ def test_a_pod_whose_rank_0_has_no_address_yet_waits_and_can_be_stopped(tmp_path
     pod.terminate()
     assert pod.wait(240) == 75
     assert not environments(tmp_path)
+    assert not (tmp_path / "phase").exists()
+
+
+def test_who_has_no_address_is_printed_once(monkeypatch, capsys):
+    fails = {"t-0.t": 1, "t-1.t": 3, "t-2.t": 2}
+
+    def look_up(name: str, port: None) -> None:
+        if fails[name]:
+            fails[name] -= 1
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setenv("MASTER_ADDR", "t-0.t")
+    monkeypatch.setattr(pods, "REPORTED_AFTER", 0.0)
+    monkeypatch.setattr(pods, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    pods.wait_for_addresses(3)
+    assert not any(fails.values())
+    assert capsys.readouterr().err == (
+        "waiting for Pods without an address: t-0.t, t-1.t, t-2.t; kubectl describe pod says why they do not run\n"
+    )
+
+
+def test_ranks_of_a_finished_phase_are_not_waited_for(tmp_path):
+    """A Pod that was evicted at the very end: an index of the Job that is complete never runs again."""
+    for name in paths.PHASE_OUTPUTS:
+        (tmp_path / "phase" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "phase" / name).touch()
+    command = (LAUNCH, "--nodes", 2, "--checkpoints", tmp_path / "phase/checkpoints", "--")
+    command = (*command, program(tmp_path, WRITE_ENVIRONMENT), tmp_path)
+    pods_of_job = start_pods(2, *command, folder=tmp_path, MASTER_ADDR="nobody.invalid")
+    statuses, output = finish(pods_of_job)
+    assert statuses == [0, 0], output
+    assert [values["WORLD_SIZE"] for values, _ in environments(tmp_path)] == ["1"]
 
 
 def test_pods_of_the_same_job_count_as_attempts_and_another_job_begins_anew(tmp_path):
@@ -174,6 +218,24 @@ def test_pods_of_the_same_job_count_as_attempts_and_another_job_begins_anew(tmp_
     assert [attempt("a") for _ in range(4)] == [69, 69, 69, 1]
     assert (tmp_path / "ran").read_text() == "xxx"
     assert attempt("b") == 69
+
+
+@pytest.mark.parametrize("signalled", [0, 1])
+def test_an_attempt_that_a_preemption_ended_is_not_counted(tmp_path, signalled):
+    """Of this Pod, by its signal; of another Pod, whose ranks make those here stop and save."""
+    script = program(tmp_path, "import os, sys, time; open(sys.argv[1], 'w').close(); " + STOPS[signalled])
+    command = (LAUNCH, "--checkpoints", tmp_path / "checkpoints", "--", script, tmp_path / "started")
+    for _ in range(4):
+        (tmp_path / "started").unlink(missing_ok=True)
+        (pod,) = start_pods(1, *command, folder=tmp_path)
+        deadline = time.monotonic() + 240
+        while not (tmp_path / "started").exists():
+            assert pod.poll() is None, finish([pod])
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if signalled:
+            pod.terminate()
+        assert finish([pod])[0] == [128 + signal.SIGTERM if signalled else 75]
 
 
 GRAPH_JOB = f"{sys.executable} {LAUNCH} --nodes 2 -- {{script}} {{folder}} || exit 1"
@@ -194,6 +256,24 @@ def test_a_job_of_the_graph_runs_in_its_first_pod_and_starts_ranks_in_the_others
     assert [values["RANK"] for values, _ in environments(tmp_path)] == ["0", "1"]
     # A Pod that takes the place of the second one does not start them again.
     assert [path.name for path in tmp_path.glob("job/start*")] == ["started-1.sh"]
+
+
+def test_ranks_elsewhere_are_started_again_although_they_had_ended_well(tmp_path):
+    """The first Pod was evicted after its ranks had ended, before Snakemake's job had."""
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job.sh").write_text(
+        "count=$(cat count 2>/dev/null || echo 0); echo $((count + 1)) > count\n"
+        "echo 'echo x >> ran' > job/start-1.sh\n"
+        "while [ -e job/start-1.sh ]; do sleep 0.1; done\n"
+        "[ $count != 0 ]\n"
+    )
+    command = (SCRIPTS / "run_in_pod.py", "--script", tmp_path / "job.sh", "--folder", tmp_path / "job")
+    first, second = start_pods(2, *command, folder=tmp_path, BERTLINE_JOB_TOKEN="")
+    assert finish([first])[0] == [1]
+    (again,) = start_pods(1, *command, folder=tmp_path, BERTLINE_JOB_TOKEN="")
+    statuses, output = finish([again, second])
+    assert statuses == [0, 0], output
+    assert (tmp_path / "ran").read_text() == "x\nx\n"
 
 
 def test_what_an_earlier_pod_left_does_not_count(tmp_path):

@@ -6,9 +6,11 @@ import json
 import logging
 import os
 import pickle
+import signal
 import socket
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
@@ -174,3 +176,33 @@ def test_training_resuming_and_sharded_optimizers_unpickle_nothing(tmp_path: Pat
         assert exit_codes(train, [(rank, *given) for rank in range(2)]) == [75 * (stop_after is not None)] * 2
     assert "resuming" in log.read_text()
     assert rendezvous._address_for_all("localhost", 29500) == "localhost"
+
+
+def hang_or_wait(rank: int, port: int, output: Path) -> None:
+    """As rank 1, stay in the group without an answer, like a node that is lost; as rank 0, write how the wait ends."""
+    from torch.distributed import distributed_c10d
+
+    from bertline.training.distributed import process_group
+
+    set_environment(rank, 2, port)
+    group = process_group.join_group(1)
+    distributed_c10d._set_pg_timeout(timedelta(seconds=1), distributed_c10d._get_default_group())
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    try:
+        group.barrier()
+    except RuntimeError as error:
+        (output / "error").write_text(f"{process_group.is_lost_connection(error)} {error}")
+
+
+def test_a_rank_that_does_not_answer_in_time_counts_as_lost(tmp_path):
+    port = free_port()
+    processes = [CONTEXT.Process(target=hang_or_wait, args=(rank, port, tmp_path)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    try:
+        processes[0].join(240)
+    finally:
+        processes[1].kill()
+        processes[1].join()
+    assert (tmp_path / "error").read_text().startswith("True ")

@@ -90,7 +90,6 @@ def launch(
     """
     check_script(script)
     more = split_options(options)
-    kinds = [NodeKind(nodes, processes_per_node), *parse_node_kinds(additional_nodes)]
     listed = parse_hosts(hosts, processes_per_node) if hosts else []
     if additional_nodes and (hosts or schedulers.own_scheduler() is not None or pods.own_pod() is not None):
         raise BertlineError("`additional_nodes` needs a job of Slurm on its own nodes; leave them out, see site.yaml")
@@ -98,6 +97,9 @@ def launch(
     schedulers.export_own_job()
     job = slurm.own_job()
     pod = pods.own_pod()
+    if pod is not None and nodes > 1:
+        nodes = pods.wait_for_pods(pod, nodes, checkpoints)
+    kinds = [NodeKind(nodes, processes_per_node), *parse_node_kinds(additional_nodes)]
     if checkpoints is not None and (pod is None or pod.is_first):
         restart = attempt == 1 and (job is None or job.restarts == 0)
         _count_attempt(checkpoints, restart=restart, job=pod.uid if pod else None)
@@ -113,6 +115,10 @@ def launch(
     # A person's own job also runs a notebook, a script, or other trainings.
     if status == STOPPED and job is not None and job.is_of_executor and signal.SIGINT not in received:
         slurm.requeue_own_job()
+    # A Pod has no walltime: what stops it, or another one of its Job, is no reason to give up.
+    is_stopped = status == STOPPED or signal.SIGTERM in received
+    if is_stopped and checkpoints is not None and pod is not None and pod.is_first:
+        _take_back_attempt(checkpoints)
     sys.exit(status)
 
 
@@ -186,6 +192,14 @@ def _count_attempt(checkpoints: Path, *, restart: bool, job: str | None) -> None
         )
     checkpoints.mkdir(parents=True, exist_ok=True)
     write_json(path, {"step": step, "attempts": attempts + 1} | ({"job": job} if job else {}))
+
+
+def _take_back_attempt(checkpoints: Path) -> None:
+    """Do not count the last attempt."""
+    path = checkpoints.parent / paths.ATTEMPTS
+    counted = read_object(path)
+    with one_line_damage(path):
+        write_json(path, counted | {"attempts": int(counted["attempts"]) - 1})
 
 
 def _start_over_ssh(program: Program, hosts: list[Host]) -> dict[str, subprocess.Popen[bytes]]:

@@ -6,6 +6,7 @@ Pod (deploy/kubernetes/graph), and its launcher leaves a script for each of the 
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -21,12 +22,13 @@ from bertline.cluster.ranks import NodeKind, NodeRanks, Program
 from bertline.cluster.scheduler_jobs import node_script
 from bertline.console import BertlineError
 from bertline.files import write_text
+from bertline.results import paths
 from bertline.training.contract import LOST, STOPPED, TOKEN
 
 # Folder of the scripts for the other Pods of this job.
 SCRIPTS = "BERTLINE_NODE_SCRIPTS"
-# How long a rank waits for rank 0: a node that is added to the cluster and fetches the image takes some time.
-MAX_SECONDS = 1800.0
+# A wait that is longer is reported.
+REPORTED_AFTER = 60.0
 POLL_SECONDS = 1.0
 STATUS, OVER = "status", "over"
 
@@ -70,8 +72,7 @@ def shared_token(nodes: int) -> str | None:
 def start_nodes(program: Program, kind: NodeKind) -> dict[str, subprocess.Popen[bytes]]:
     """Start the ranks of this Pod, and have those of the other Pods started if they wait for it.
 
-    Raises:
-        BertlineError: without the variables that deploy/kubernetes/multi-node sets, or if rank 0 has no address.
+    Raises BertlineError without the variables that deploy/kubernetes/multi-node sets.
     """
     pod = own_pod()
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "POD_IP") if not os.environ.get(name)]
@@ -83,29 +84,55 @@ def start_nodes(program: Program, kind: NodeKind) -> dict[str, subprocess.Popen[
         for node in range(1, kind.nodes):
             command = replace(ranks, first=node * each).start_command(program)
             write_text(Path(os.environ[SCRIPTS], f"start-{node}.sh"), node_script(command), mode=0o600)
-    if not pod.is_first:
-        wait_for_address(address)
     print(f"node {pod.index} of {kind.nodes}: {socket.gethostname()}", file=sys.stderr, flush=True)
     # Rank 0 listens at its own address; its name may be known later.
     return replace(ranks, address=os.environ["POD_IP"] if pod.is_first else address).start(program)
 
 
-def wait_for_address(name: str) -> None:
-    """Wait until the Pod `name` has an address. Raises BertlineError if it gets none in half an hour."""
+def wait_for_pods(pod: Pod, nodes: int, checkpoints: Path | None) -> int:
+    """Wait until all Pods of this training have addresses; return the number of nodes whose ranks are to be started.
+
+    It is 1, without a wait, if the phase is finished: the other Pods may have completed, and those never run again.
+    The first Pod's ranks then report the phase as finished.
+
+    Raises SystemExit, with status 0, in each other Pod of a finished phase.
+    """
+    if checkpoints is None or not paths.is_finished(checkpoints.parent, paths.PHASE_OUTPUTS):
+        wait_for_addresses(nodes)
+        return nodes
+    if not pod.is_first:
+        sys.exit(0)
+    return 1
+
+
+def wait_for_addresses(nodes: int) -> None:
+    """Wait until every Pod of this training has an address, however long a node for one of them takes.
+
+    Once ranks have started, they wait for each other for a limited time, and the start counts as an attempt.
+    """
+    first = os.environ.get("MASTER_ADDR", "")
+    host, dot, domain = first.partition(".")
+    missing = [first] if first else []
+    if host.endswith("-0"):
+        missing = [f"{host.removesuffix('0')}{index}{dot}{domain}" for index in range(nodes)]
     # Process 1 of a container ignores a signal without a handler.
     before = signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))
-    deadline = time.monotonic() + MAX_SECONDS
-    while True:
-        try:
-            socket.getaddrinfo(name, None)
-            break
-        except socket.gaierror as error:
-            if time.monotonic() > deadline:
-                raise BertlineError(
-                    f"{name}: {error.strerror}; the Pod of rank 0 does not run, or its Service is missing"
-                ) from None
+    report_at = time.monotonic() + REPORTED_AFTER
+    while missing := [name for name in missing if not _has_address(name)]:
+        if time.monotonic() >= report_at:
+            report_at = math.inf
+            found = "waiting for Pods without an address: " + ", ".join(missing)
+            print(f"{found}; kubectl describe pod says why they do not run", file=sys.stderr, flush=True)
         time.sleep(POLL_SECONDS)
     signal.signal(signal.SIGTERM, before)
+
+
+def _has_address(name: str) -> bool:
+    try:
+        socket.getaddrinfo(name, None)
+    except socket.gaierror:
+        return False
+    return True
 
 
 def report_status(status: int) -> None:
@@ -138,11 +165,12 @@ def run_in_pod(script: Path, folder: Path) -> NoReturn:
         elif (folder / STATUS).exists():
             status = int((folder / STATUS).read_text())
         sys.exit(status)
-    own = _wait_for_script(folder, pod.index)
-    if own is None:
-        sys.exit(0)
-    wait_for_address(os.environ["MASTER_ADDR"])
-    sys.exit(_run(own, {}))
+    status = 0
+    # Also after its ranks have ended well: the first Pod may be evicted before its job has ended, and then needs this
+    # one, which never runs again once it is complete.
+    while status == 0 and (own := _wait_for_script(folder, pod.index)) is not None:
+        status = _run(own, {})
+    sys.exit(status)
 
 
 def _wait_for_script(folder: Path, index: int) -> Path | None:

@@ -24,7 +24,8 @@ NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")  # exists where the driver i
 # Messages of gloo, NCCL and the store when another process is gone; the first two have no exception class for that.
 PEER_IS_GONE = re.compile(
     "Connection (closed|reset) by peer|Connection was likely closed|Broken pipe|ncclRemoteError|remote process exited|"
-    "communicator was aborted"
+    # A node that is lost closes no connection.
+    "communicator was aborted|Connection timed out|No route to host|Timed out waiting \\d+ms for"
 )
 
 
