@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -149,7 +150,7 @@ def test_the_whole_graph_can_be_started_from_an_image_on_kubernetes(tmp_path: Pa
         assert rendered.returncode == 0, rendered.stderr
 
 
-def test_an_image_knows_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_has_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert DOCKERFILE.count("ENV BERTLINE_COMMIT=${COMMIT}") == DOCKERFILE.count("image.revision=") == 2
     assert "--build-arg COMMIT=" in (ROOT / "Makefile").read_text()
 
@@ -157,9 +158,12 @@ def test_an_image_knows_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
         raise FileNotFoundError
 
     monkeypatch.setattr("subprocess.run", no_git)
+    monkeypatch.setattr("bertline.training.started.CHECKOUT", tmp_path)
+    monkeypatch.setenv("BERTLINE_COMMIT", "")
+    assert _git_state() == (None, None)
     monkeypatch.setenv("BERTLINE_COMMIT", "c" * 40)
     assert _git_state() == ("c" * 40, None)
-    monkeypatch.setenv("BERTLINE_COMMIT", "")
+    (tmp_path / ".git").mkdir()  # a checkout on a volume, of another commit
     assert _git_state() == (None, None)
 
 
@@ -178,6 +182,9 @@ def test_the_code_has_changes_but_not_by_a_configuration(tmp_path: Path, monkeyp
     (tmp_path / "src/new.py").touch()
     assert _git_state() == (commit, True)
     (tmp_path / "src/new.py").unlink()
+    if os.getuid() == 0:
+        os.chown(tmp_path, 12345, 12345)  # another user's
+        assert _git_state() == (commit, False)
     (tmp_path / "src/old.py").write_text("changed")
     assert _git_state() == (commit, True)
 

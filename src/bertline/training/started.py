@@ -97,14 +97,17 @@ def hardware_of(device: torch.device) -> str:
 
 
 def _git_state() -> tuple[str | None, bool | None]:
-    """Return the commit of the source tree and whether the code there has changes; None if it is no git checkout.
+    """Return the commit of the source tree and whether the code there has changes; None if git cannot tell.
 
-    In a container the commit is that of the image, if its build was given one.
+    In a container the commit is that of the image, if its build was given one and no checkout is used instead.
     """
-    command = ["git", "-C", str(CHECKOUT), "status", "--porcelain=v2", "--branch", "--", *CODE]
+    # Git otherwise refuses another user's checkout, as that of a volume that containers share.
+    owner = ["-c", f"safe.directory={CHECKOUT}"]
+    command = ["git", *owner, "-C", str(CHECKOUT), "status", "--porcelain=v2", "--branch", "--", *CODE]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("BERTLINE_COMMIT") or None, None
+        of_image = None if (CHECKOUT / ".git").exists() else os.environ.get("BERTLINE_COMMIT")
+        return of_image or None, None
     lines = done.stdout.splitlines()  # the first is "# branch.oid" and the commit
     return lines[0].split()[2], not all(line.startswith("#") for line in lines)
