@@ -24,28 +24,34 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Pass:
-    """A pass over one tree: the store, and its runs for the tree's entries by fingerprint.
+class SyncPass:
+    """A pass over one tree: the store, and its runs for the tree's entries.
 
-    `refusals` has the artifacts that the store did not accept; everything else is sent nevertheless. `used` has the ids
-    of the entries' runs, `created` of those that are new. `old` has own runs with points that the entries, which were
-    read later, do not have. `behind` has the names of entries that lag behind their run.
-
-    Over all passes of a call of `publish`, `before` has the ids of the runs that were there first, by fingerprint, and
-    `made` of those that were created.
+    Attributes:
+        client: of the store.
+        experiment_id: of the tree's experiment.
+        origin: id of the results; runs of another are neither changed nor deleted.
+        runs_by_fingerprint: the store's runs of each entry, as they were when they were last searched.
+        refusals: the artifacts that the store did not accept; everything else is sent nevertheless.
+        used_ids: ids of the entries' runs.
+        created_ids: ids of the runs that this pass created.
+        outdated_runs: own runs with points that the entries, which were read later, do not have.
+        stale_entries: names of the entries that lag behind their run.
+        ids_before_call: ids of the runs that were there when a call of `publish` first searched, by fingerprint.
+        created_ids_of_call: ids of the runs that all passes of the call created.
     """
 
     client: MlflowClient
     experiment_id: str
     origin: str
-    known: dict[str, list[Run]] = field(default_factory=dict)
+    runs_by_fingerprint: dict[str, list[Run]] = field(default_factory=dict)
     refusals: Refusals = field(default_factory=Refusals)
-    used: list[str] = field(default_factory=list)
-    created: list[str] = field(default_factory=list)
-    old: list[Run] = field(default_factory=list)
-    behind: list[str] = field(default_factory=list)
-    before: dict[str, frozenset[str]] = field(default_factory=dict)
-    made: set[str] = field(default_factory=set)
+    used_ids: list[str] = field(default_factory=list)
+    created_ids: list[str] = field(default_factory=list)
+    outdated_runs: list[Run] = field(default_factory=list)
+    stale_entries: list[str] = field(default_factory=list)
+    ids_before_call: dict[str, frozenset[str]] = field(default_factory=dict)
+    created_ids_of_call: set[str] = field(default_factory=set)
 
     @cached_property
     def offers_logged_models(self) -> bool:
@@ -56,13 +62,13 @@ class Pass:
         """Return the runs with an entry's fingerprint as they are now."""
         fingerprint = entry.identity_tags[FINGERPRINT_TAG]
         found = search_runs(self.client, self.experiment_id, f"tags.`{FINGERPRINT_TAG}` = '{fingerprint}'")
-        self.known[fingerprint] = found
-        self.before.setdefault(fingerprint, frozenset(run.info.run_id for run in found))
+        self.runs_by_fingerprint[fingerprint] = found
+        self.ids_before_call.setdefault(fingerprint, frozenset(run.info.run_id for run in found))
         return found
 
     def own(self, entry: Entry) -> list[Run]:
         """Return the runs of an entry that are of this origin."""
-        found = self.known.get(entry.identity_tags[FINGERPRINT_TAG])
+        found = self.runs_by_fingerprint.get(entry.identity_tags[FINGERPRINT_TAG])
         identity_tags = entry.identity_tags | {ORIGIN_TAG: self.origin}
         return [
             run
@@ -94,7 +100,7 @@ class Pass:
 
     def _is_new(self, run: Run, entry: Entry) -> bool:
         """Return whether a run of an entry was created after `publish` began."""
-        return run.info.run_id not in self.before[entry.identity_tags[FINGERPRINT_TAG]]
+        return run.info.run_id not in self.ids_before_call[entry.identity_tags[FINGERPRINT_TAG]]
 
     def outdated(self, entry: Entry) -> dict[str, Run]:
         """Return the own runs, by id, that hold something else than a tree's entries."""
@@ -108,7 +114,7 @@ class Pass:
         """
         if found := self.continuable(entry):
             return found[0]
-        for run in self.known[entry.identity_tags[FINGERPRINT_TAG]]:
+        for run in self.runs_by_fingerprint[entry.identity_tags[FINGERPRINT_TAG]]:
             without = ORIGIN_TAG not in run.data.tags and entry.identity_tags.items() <= run.data.tags.items()
             if not without:  # somebody else's: neither its note nor anything else matters here
                 continue
@@ -132,12 +138,12 @@ class Pass:
         """Delete one of two runs that were created for an entry at the same time."""
         logger.info("%s was made by two trackers at once; one of its MLflow runs is deleted", entry.name)
         self.client.delete_run(run.info.run_id)
-        self.known[entry.identity_tags[FINGERPRINT_TAG]].remove(run)
+        self.runs_by_fingerprint[entry.identity_tags[FINGERPRINT_TAG]].remove(run)
 
     def is_complete(self) -> bool:
         """Return whether no run was withdrawn in the meantime, by another tracker or by a person."""
-        for start in range(0, len(self.used), 100):
-            ids = sorted(set(self.used[start : start + 100]))
+        for start in range(0, len(self.used_ids), 100):
+            ids = sorted(set(self.used_ids[start : start + 100]))
             condition = "attributes.run_id IN ({})".format(", ".join(f"'{run_id}'" for run_id in ids))
             if len(search_runs(self.client, self.experiment_id, condition)) < len(ids):
                 return False

@@ -25,7 +25,7 @@ from bertline.tracking.notes import (
     text_of,
 )
 from bertline.tracking.origin import owner, place
-from bertline.tracking.passes import Pass, and_below
+from bertline.tracking.passes import SyncPass, and_below
 from bertline.tracking.run_tree import Entry
 from bertline.tracking.sending import (
     NOTED_ARTIFACTS,
@@ -85,29 +85,33 @@ def publish(
     from mlflow.exceptions import MlflowException
 
     experiment_id, conflicts = find_or_create_experiment(client, entry.experiment, artifact_root), 0
-    before: dict[str, frozenset[str]] = {}
-    made: set[str] = set()
+    ids_before_call: dict[str, frozenset[str]] = {}
+    created_ids_of_call: set[str] = set()
     while True:
-        here = Pass(client, experiment_id, origin, before=before, made=made)
-        if here.outdated(entry) and read_again is not None:
+        sync = SyncPass(
+            client, experiment_id, origin, ids_before_call=ids_before_call, created_ids_of_call=created_ids_of_call
+        )
+        if sync.outdated(entry) and read_again is not None:
             entry = read_again()
-        here.old.extend(here.outdated(entry).values())
+        sync.outdated_runs.extend(sync.outdated(entry).values())
         try:
-            published = _publish(here, entry)
+            published = _publish(sync, entry)
         except MlflowException as error:
             # If two trackers write one parameter at once, the store refuses one, which finds it in the next pass.
             is_conflict = CONFLICT in str(error)
             conflicts += is_conflict
-            if here.is_complete() and (not is_conflict or conflicts > MAX_CONFLICTS):
+            if sync.is_complete() and (not is_conflict or conflicts > MAX_CONFLICTS):
                 raise
         else:
             # A run of another tracker may have come after the look for it, with more than `entry` has.
-            old = {run.info.run_id for run in here.old}
-            anew = Pass(client, experiment_id, origin)
-            is_behind = here.created and read_again is not None and anew.outdated(entry).keys() - old
-            if here.is_complete() and not is_behind:
-                if here.behind:
-                    stages = ", ".join(here.behind)
+            known_as_outdated = {run.info.run_id for run in sync.outdated_runs}
+            fresh = SyncPass(client, experiment_id, origin)
+            was_overtaken = (
+                sync.created_ids and read_again is not None and fresh.outdated(entry).keys() - known_as_outdated
+            )
+            if sync.is_complete() and not was_overtaken:
+                if sync.stale_entries:
+                    stages = ", ".join(sync.stale_entries)
                     logger.info(
                         "MLflow has more points of %s than results/ here, and keeps them: %s", entry.name, stages
                     )
@@ -117,72 +121,72 @@ def publish(
 
 def find_run(client: MlflowClient, experiment_id: str, entry: Entry, origin: str) -> Run | None:
     """Return the MLflow run of an entry that `publish` would continue, or that has all its points and more."""
-    here = Pass(client, experiment_id, origin)
-    found = here.continuable(entry)
-    return found[0] if found else here.ahead(entry)
+    sync = SyncPass(client, experiment_id, origin)
+    found = sync.continuable(entry)
+    return found[0] if found else sync.ahead(entry)
 
 
-def _publish(here: Pass, entry: Entry) -> dict[str, Any]:
-    others = _supersede_others(here, entry)
+def _publish(sync: SyncPass, entry: Entry) -> dict[str, Any]:
+    others = _supersede_others(sync, entry)
     points: dict[str, int] = {}
     sent = 0
 
     def bring_up_to_date(entry: Entry, parent: str | None, description: str) -> str:
         nonlocal sent
-        run_id, new = _synchronise(here, entry, parent, description)
+        run_id, new = _synchronise(sync, entry, parent, description)
         sent += new
         points[entry.name] = len(entry.points)
         for child in entry.children:
             bring_up_to_date(child, run_id, child.description)
         return run_id
 
-    run_id = bring_up_to_date(entry, None, entry.description + _links(here, entry))
+    run_id = bring_up_to_date(entry, None, entry.description + _links(sync, entry))
     if others:
-        _end_stages(here, others, entry.identity_tags[RECORD_TAG])
-    return {"mlflow_run": run_id, "points": points, "sent": sent, "refused": here.refusals.lines}
+        _end_stages(sync, others, entry.identity_tags[RECORD_TAG])
+    return {"mlflow_run": run_id, "points": points, "sent": sent, "refused": sync.refusals.lines}
 
 
-def _supersede_others(here: Pass, entry: Entry) -> list[str]:
+def _supersede_others(sync: SyncPass, entry: Entry) -> list[str]:
     """Mark the MLflow runs that this folder sent of this run before its recipe or the name of its experiment changed.
 
     Returns the ids of all earlier runs of its name and origin.
     """
     name, record = entry.identity_tags[RUN_TAG], entry.identity_tags[RECORD_TAG]
-    condition = f"tags.`{RUN_TAG}` = '{name}' AND tags.`{ORIGIN_TAG}` = '{here.origin}'"
-    found = search_runs(here.client, None, condition)
-    present = record, here.experiment_id
+    condition = f"tags.`{RUN_TAG}` = '{name}' AND tags.`{ORIGIN_TAG}` = '{sync.origin}'"
+    found = search_runs(sync.client, None, condition)
+    present = record, sync.experiment_id
     others = [run for run in found if (run.data.tags.get(RECORD_TAG, record), run.info.experiment_id) != present]
-    _supersede(here, others, record)
+    _supersede(sync, others, record)
     return [run.info.run_id for run in others]
 
 
-def _end_stages(here: Pass, others: list[str], record: str) -> None:
+def _end_stages(sync: SyncPass, others: list[str], record: str) -> None:
     """End the unfinished stages below earlier runs that the present one, which is sent, does not continue.
 
     A stage that yet another run shares is set to running again in the next pass of that run.
     """
-    condition = f"attributes.status = 'RUNNING' AND tags.`{ORIGIN_TAG}` = '{here.origin}'"
-    found = search_runs(here.client, None, condition)
-    left = [run for run in found if run.data.tags.get(PARENT_TAG) in others and run.info.run_id not in here.used]
-    _supersede(here, left, record)
+    condition = f"attributes.status = 'RUNNING' AND tags.`{ORIGIN_TAG}` = '{sync.origin}'"
+    found = search_runs(sync.client, None, condition)
+    left = [run for run in found if run.data.tags.get(PARENT_TAG) in others and run.info.run_id not in sync.used_ids]
+    _supersede(sync, left, record)
 
 
-def _supersede(here: Pass, runs: Iterable[Run], by: str) -> None:
+def _supersede(sync: SyncPass, runs: Iterable[Run], by: str) -> None:
     """Mark those of the runs that this folder was the last to send: a copy of it may still have the points.
 
     One that is not finished ends now: if its recipe is continued, the next pass sets it to running again.
     """
-    sent_from_here = {ORIGIN_TAG: here.origin, PLACE_TAG: place()}
+    sent_from_here = {ORIGIN_TAG: sync.origin, PLACE_TAG: place()}
     for run in runs:
         if not sent_from_here.items() <= run.data.tags.items():
             continue
         if run.data.tags.get(SUPERSEDED_TAG) != by:
-            here.client.set_tag(run.info.run_id, SUPERSEDED_TAG, by)
+            sync.client.set_tag(run.info.run_id, SUPERSEDED_TAG, by)
         if run.info.status == "RUNNING":
-            here.client.set_terminated(run.info.run_id, "KILLED")
+            sync.client.set_terminated(run.info.run_id, "KILLED")
 
 
-def _other_parent(here: Pass, entry: Entry, run: Run | None) -> str | None:
+def _other_parent(sync: SyncPass, entry: Entry, run: Run | None) -> str | None:
     """Return the present parent of a shared run; None if the entry's applies.
 
     That is so if the parent was deleted or superseded, or is of another origin.
@@ -191,86 +195,87 @@ def _other_parent(here: Pass, entry: Entry, run: Run | None) -> str | None:
     parent = run.data.tags.get(PARENT_TAG) if run is not None and is_shared else None
     if parent is None:
         return None
-    found = search_runs(here.client, here.experiment_id, f"attributes.run_id = '{parent}'")
-    is_own = found and found[0].data.tags.get(ORIGIN_TAG) == here.origin and SUPERSEDED_TAG not in found[0].data.tags
+    found = search_runs(sync.client, sync.experiment_id, f"attributes.run_id = '{parent}'")
+    is_own = found and found[0].data.tags.get(ORIGIN_TAG) == sync.origin and SUPERSEDED_TAG not in found[0].data.tags
     return parent if is_own else None
 
 
-def _links(here: Pass, entry: Entry) -> str:
+def _links(sync: SyncPass, entry: Entry) -> str:
     """Return links, for the description, to shared stages that are below another run."""
-    own = {run.info.run_id for run in map(here.find, and_below(entry)) if run is not None}
+    own = {run.info.run_id for run in map(sync.find, and_below(entry)) if run is not None}
     lines = []
     for one in and_below(entry):
-        run = here.find(one) or here.ahead(one)
-        parent = _other_parent(here, one, run)
+        run = sync.find(one) or sync.ahead(one)
+        parent = _other_parent(sync, one, run)
         if run is not None and parent is not None and parent not in own:
-            lines.append(f"- [{one.name}](#/experiments/{here.experiment_id}/runs/{run.info.run_id})")
+            lines.append(f"- [{one.name}](#/experiments/{sync.experiment_id}/runs/{run.info.run_id})")
     return "\n\nShared with another run, whose children they are:\n" + "\n".join(lines) if lines else ""
 
 
-def _synchronise(here: Pass, entry: Entry, parent: str | None, description: str) -> tuple[str, int]:
+def _synchronise(sync: SyncPass, entry: Entry, parent: str | None, description: str) -> tuple[str, int]:
     """Make one MLflow run equal to `entry`; return its id and how many points were sent."""
-    run = here.find(entry, parent)
-    if run is None or run.info.run_id in here.made:
-        ahead = here.ahead(entry)
+    run = sync.find(entry, parent)
+    if run is None or run.info.run_id in sync.created_ids_of_call:
+        ahead = sync.ahead(entry)
         if ahead is not None:
             if run is not None:  # of this pass: the one that has more came at the same time
-                here.withdraw(run, entry)
-            here.used.append(ahead.info.run_id)
-            here.behind.append(entry.name)
+                sync.withdraw(run, entry)
+            sync.used_ids.append(ahead.info.run_id)
+            sync.stale_entries.append(entry.name)
             return ahead.info.run_id, 0
     description = description[:TAG_LENGTH]
     # First, so that one request has both.
     tags = {DESCRIPTION_TAG: description, DESCRIBED_TAG: digest_of_lines([description])}
-    tags |= entry.identity_tags | {ORIGIN_TAG: here.origin, PLACE_TAG: place()} | entry.tags
+    tags |= entry.identity_tags | {ORIGIN_TAG: sync.origin, PLACE_TAG: place()} | entry.tags
     if parent is not None:
-        tags[PARENT_TAG] = _other_parent(here, entry, run) or parent
+        tags[PARENT_TAG] = _other_parent(sync, entry, run) or parent
     tags = {shortened(key): value[:TAG_LENGTH] for key, value in tags.items()}
-    run = run or _create(here, entry, parent, tags)
+    run = run or _create(sync, entry, parent, tags)
     run_id = run.info.run_id
-    here.used.append(run_id)
-    here.withdraw_duplicates(entry)
-    _supersede(here, (one for one in here.old if entry.identity_tags.items() <= one.data.tags.items()), run_id)
+    sync.used_ids.append(run_id)
+    sync.withdraw_duplicates(entry)
+    outdated = [one for one in sync.outdated_runs if entry.identity_tags.items() <= one.data.tags.items()]
+    _supersede(sync, outdated, run_id)
     if SUPERSEDED_TAG in run.data.tags:
-        here.client.delete_tag(run_id, SUPERSEDED_TAG)  # it is again the present state
-    sent = _send(here, entry, run, tags)
+        sync.client.delete_tag(run_id, SUPERSEDED_TAG)  # it is again the present state
+    sent = _send(sync, entry, run, tags)
     if entry.finished and run.info.status != "FINISHED":
-        here.client.set_terminated(run_id, "FINISHED", end_time=entry.ended)
+        sync.client.set_terminated(run_id, "FINISHED", end_time=entry.ended)
     elif not entry.finished and run.info.status != "RUNNING":
-        here.client.update_run(run_id, status="RUNNING")
+        sync.client.update_run(run_id, status="RUNNING")
     return run_id, sent
 
 
-def _create(here: Pass, entry: Entry, parent: str | None, tags: Mapping[str, str]) -> Run:
+def _create(sync: SyncPass, entry: Entry, parent: str | None, tags: Mapping[str, str]) -> Run:
     """Create the MLflow run of `entry`; return it, or an equal one that another tracker has created meanwhile."""
-    created = here.client.create_run(
-        here.experiment_id,
+    created = sync.client.create_run(
+        sync.experiment_id,
         start_time=entry.started or int(time.time() * 1000),
         tags={"mlflow.user": owner(), SENT_TAG: note_before_sending(entry, {})}
         | dict(itertools.islice(tags.items(), 50)),
         run_name=entry.name,
     )
-    here.created.append(created.info.run_id)
-    here.made.add(created.info.run_id)
-    here.look(entry)
-    return here.find(entry, parent) or created
+    sync.created_ids.append(created.info.run_id)
+    sync.created_ids_of_call.add(created.info.run_id)
+    sync.look(entry)
+    return sync.find(entry, parent) or created
 
 
-def _send(here: Pass, entry: Entry, run: Run, tags: Mapping[str, str]) -> int:
+def _send(sync: SyncPass, entry: Entry, run: Run, tags: Mapping[str, str]) -> int:
     """Send what MLflow's run does not have yet; return the number of points."""
-    client, run_id, before = here.client, run.info.run_id, sent_before(run)
+    client, run_id, before = sync.client, run.info.run_id, sent_before(run)
     dataset = before.get("dataset")
     if entry.dataset is not None and dataset is None:  # files that were changed since are not what it was trained on
         dataset = entry.dataset.digest
         log_dataset(client, run_id, entry.dataset)
     files_before = before.get("files", {})
-    present = send_artifacts(client, run_id, entry, files_before, here.refusals)
+    present = send_artifacts(client, run_id, entry, files_before, sync.refusals)
     files = present | {name: digest for name, digest in files_before.items() if name not in present}
     on_disk = [str(checkpoint.path) for checkpoint in entry.checkpoints]
     checkpoints = digest_of_lines(on_disk) if on_disk else None
     if before.get("checkpoints") != checkpoints:
-        if here.offers_logged_models:
-            log_checkpoints(client, run, entry, here.origin)
+        if sync.offers_logged_models:
+            log_checkpoints(client, run, entry, sync.origin)
         else:
             checkpoints = before.get("checkpoints")
 
