@@ -245,6 +245,7 @@ def run_phase(
     chosen = Options(checkpoint_every=5, **options)
     given = given or recipe(steps=steps)
     phase = Phase(given, card, output, group, lock, chosen, StopSignal(), initial_weights=before)
+    phase.begin()
     accumulator = phase.learner.accumulator
     reduce = accumulator.gradients.reduce
 
@@ -485,6 +486,7 @@ def test_a_resumed_training_uses_no_file_of_its_checkpoint(group, card, tmp_path
     lock = TrainingLock(tmp_path / "phase/checkpoints")
     assert lock.try_acquire() is None
     phase = Phase(recipe(steps=8), card, tmp_path / "phase", group, lock, Options(), StopSignal())
+    phase.begin()
     mapped = Path("/proc/self/maps").read_text()
     phase.learner.accumulator.close()
     lock.release()

@@ -62,6 +62,7 @@ def train(
         if group.is_rank_zero:
             check_folder(output, recipe["fingerprint"])
         phase = Phase(recipe, card_json, output, group, lock, options, stop_signal, initial_weights=initial_weights)
+        phase.begin()
         profiling: AbstractContextManager[Callable[[], None] | None] = nullcontext()
         if options.profile and options.profiler == "nsight":
             profiling = marked(options.profile, done=phase.progress.step)

@@ -57,6 +57,8 @@ class Phase:
         verification: of the dataset's files, once in every process of a phase.
         progress, best: counts, and the best step so far; a checkpoint's state.json contains them and the loss scale.
         meter, journal: averages over steps, and the file for them, which only rank 0 has.
+        saved_step: step of the last checkpoint; None if there is none, or if it must be written again.
+        saved_at: time of the last checkpoint, or of the beginning, by the clock of `time.monotonic`.
     """
 
     def __init__(
@@ -71,9 +73,9 @@ class Phase:
         *,
         initial_weights: Path | None = None,
     ) -> None:
-        """Resume the newest checkpoint, or start from the initial weights. Rank 0 holds the lock."""
+        """Load the newest checkpoint, or the initial weights. Rank 0 holds the lock."""
         self.recipe, self.output, self.group, self.lock, self.options = recipe, output, group, lock, options
-        self.stop_signal = stop_signal
+        self.stop_signal, self.card_json = stop_signal, card_json
         self.settings, self.checkpoints = recipe["settings"], output / paths.CHECKPOINTS
         self.total_steps: int = self.settings["steps"]
         self.best = Best(every=self.settings["publish_best_every"], keep=options.keep_best)
@@ -81,7 +83,7 @@ class Phase:
         self.ranks_differed = False
         self.stop_wanted, self.stop_request = False, StopRequest(group, in_lockstep=options.fsdp)
         prepare_device(self.settings, group, options)
-        data = self._open_data(card_json)
+        data = self._open_data()
         if group.is_rank_zero:
             clean_up(self.checkpoints, output)
         found = self._find_checkpoint()
@@ -101,14 +103,24 @@ class Phase:
         else:
             self._restore_state(found[1])
             report_lost_reproducibility(found[1]["reproducibility"], reproducibility_of(options, group, self.learner))
-        self._open_outputs(card_json, last_step=self.progress.reported_step if found else -1)
-        self.saved = (self.progress.step if found else None, time.monotonic())
+        self.saved_step: int | None = self.progress.step if found else None
+        self.writer = CheckpointWriter(
+            self.checkpoints,
+            keep=Retention(options.keep_checkpoints, options.keep_every, options.keep_steps),
+            before=self._before_checkpoint,
+        )
+
+    def begin(self) -> None:
+        """Open the outputs and go to the next global batch; record step zero, unless a checkpoint was loaded."""
+        is_new = self.saved_step is None
+        self._open_outputs(last_step=-1 if is_new else self.progress.reported_step)
+        self.saved_at = time.monotonic()
         self.learner.accumulator.seek(self.progress.next_batch)
-        if found is None:
+        if is_new:
             self._record_step_zero()
 
-    def _open_data(self, card_json: Path) -> TrainingData:
-        length = self.settings["sequence_length"]
+    def _open_data(self) -> TrainingData:
+        card_json, length = self.card_json, self.settings["sequence_length"]
         data = open_training_data(card_json, length, self.group.device, self.settings["corpus_weights"])
         check_dataset(self.recipe, card_json, data.train.card)
         if (self.best.every or self.best.keep) and not len(data.held_out):
@@ -118,20 +130,15 @@ class Phase:
             )
         return data
 
-    def _open_outputs(self, card_json: Path, *, last_step: int) -> None:
+    def _open_outputs(self, *, last_step: int) -> None:
         """Write what is known from the start, and open the journal after `last_step`, -1 for a new one."""
-        options, is_rank_zero = self.options, self.group.is_rank_zero
+        is_rank_zero = self.group.is_rank_zero
         self.frozen = self._frozen_recipe()
         self.jobs = write_started(self.checkpoints, self.frozen) if is_rank_zero else []
         if is_rank_zero:  # for reports, when the dataset is deleted
             with write_atomically(self.output / paths.CARD) as path:
-                shutil.copy2(card_json, path)
+                shutil.copy2(self.card_json, path)
         self.journal = Journal(self.output / paths.STARTED_JOURNAL, last_step=last_step) if is_rank_zero else None
-        self.writer = CheckpointWriter(
-            self.checkpoints,
-            keep=Retention(options.keep_checkpoints, options.keep_every, options.keep_steps),
-            before=self._before_checkpoint,
-        )
 
     def _record_step_zero(self) -> None:
         """Evaluate the initial weights. This is not interrupted: there is nothing to save yet."""
@@ -201,7 +208,7 @@ class Phase:
                 return
         if progress.unreported:
             progress.unreported = False
-            self.saved = (None, self.saved[1])  # the checkpoint of this step is written again, with the report
+            self.saved_step = None  # the checkpoint of this step is written again, with the report
         if last or progress.step == 1 or progress.step % options.log_every == 0:
             position = self.learner.accumulator.position_at(progress.next_batch)
             metrics |= self.meter.read()
@@ -274,7 +281,7 @@ class Phase:
         restore_learner(self.learner, *found)
         self._restore_state(found[1])
         self.rolled_back_to = self.progress.step
-        self.saved = (self.progress.step, self.saved[1])
+        self.saved_step = self.progress.step
         self.progress.skipped = next_batch - self.progress.step
         self.progress.skipped_in_a_row = []
         if self.journal is not None:
@@ -283,7 +290,7 @@ class Phase:
 
     def _time_has_passed(self) -> bool:
         """Return whether rank 0's clock demands a checkpoint: the step's reduction passes it on to the other ranks."""
-        minutes = (time.monotonic() - self.saved[1]) / 60
+        minutes = (time.monotonic() - self.saved_at) / 60
         return self.group.is_rank_zero and minutes >= self.options.checkpoint_every_minutes
 
     def save(self) -> None:
@@ -292,7 +299,7 @@ class Phase:
         Not if this step has one, whose weights are good: a resume skips again what was skipped since, to the same bits.
         If a weight is not finite, roll back instead: an update overflowed although its gradient was finite.
         """
-        if self.saved[0] == self.progress.step:
+        if self.saved_step == self.progress.step:
             return
         if self.group.all_reduce_max(int(has_overflowed(self.learner.model))):
             self._roll_back(f"step {self.progress.step}: a weight is not finite")
@@ -314,7 +321,7 @@ class Phase:
             self.writer.start(weights, moments, state)
         else:
             gather_with_rank_zero(weights, moments)
-        self.saved = (self.progress.step, time.monotonic())
+        self.saved_step, self.saved_at = self.progress.step, time.monotonic()
 
     def _make_ranks_equal(self) -> None:
         """Give all ranks rank 0's K-FAC factors and, unless sharded, weights and moments: what every rank computes."""
