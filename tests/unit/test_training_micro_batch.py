@@ -92,8 +92,8 @@ def test_ranks_agree_and_another_number_of_them_finds_its_own(tmp_path):
 
 def test_all_ranks_take_the_smallest_of_their_sizes(tmp_path, monkeypatch):
     class WithASmallerOne(Group):
-        def all_reduce_max(self, value):
-            return max(value, -1)  # the other rank has found a single row
+        def all_reduce_min(self, value):
+            return min(value, 1)  # the other rank has found a single row
 
     monkeypatch.setattr(micro_batch, "fastest", lambda *_, **__: 4)
     data = open_training_data(write_dataset(tmp_path / "dataset"), 32, torch.device("cpu"))

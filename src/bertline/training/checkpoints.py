@@ -300,7 +300,8 @@ def _path_of(directory: Path, step: int) -> Path:
 
 def _reported_step(state: Mapping[str, Any]) -> int:
     """Return the last step whose point of the journal is not retracted: see `Progress.reported_step`."""
-    return int(state["step"]) - bool(state.get("unreported"))
+    step = int(state["step"])
+    return step - 1 if state.get("unreported") else step
 
 
 def _write_durable_step(directory: Path, step: int) -> None:

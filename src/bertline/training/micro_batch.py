@@ -164,7 +164,7 @@ def find_micro_batch_tokens(
             f"micro_batch_tokens: auto: not even one sequence of {batching.sequence_length} tokens fits into the GPU's "
             "memory; give --activation-checkpointing, or choose a smaller model"
         )
-    return -group.all_reduce_max(-rows) * batching.sequence_length
+    return group.all_reduce_min(rows) * batching.sequence_length
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:

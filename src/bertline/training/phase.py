@@ -356,9 +356,8 @@ class Phase:
         Raises BertlineError if one of the dataset's files was found to be damaged.
         """
         self.learner.accumulator.close()
-        problem = self.verification.finish()
-        if source := self.group.all_reduce_max(self.group.rank + 1 if problem else 0):
-            raise BertlineError(self.group.broadcast(problem, source - 1))
+        if problem := self.group.last_of(self.verification.finish()):
+            raise BertlineError(problem)
         if unverified := self.group.all_reduce_max(self.verification.unverified):
             logger.warning(
                 "the phase ended before all files of samples were verified: a rank has %d left; `validate_dataset.py` "

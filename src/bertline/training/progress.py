@@ -26,7 +26,7 @@ class Progress:
     @property
     def reported_step(self) -> int:
         """The last step whose point of the journal, if it has one, was written."""
-        return self.step - self.unreported
+        return self.step - 1 if self.unreported else self.step
 
     @property
     def next_batch(self) -> int:

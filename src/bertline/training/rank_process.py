@@ -31,7 +31,10 @@ def run_rank(command: Callable[..., object], text: str | None) -> NoReturn:
             if not is_rank_zero():
                 time.sleep(SECONDS_FOR_RANK_0)
             print(ended.code, file=sys.stderr)
-        status = ended.code if isinstance(ended.code, int) else FAILED * (ended.code is not None)
+        if isinstance(ended.code, int):
+            status = ended.code
+        elif ended.code is not None:
+            status = FAILED
     except KeyboardInterrupt:
         status = 130
     except BaseException as error:

@@ -71,16 +71,28 @@ class Group:
 
     def all_reduce_max(self, number: int) -> int:
         """Return the largest of all ranks' numbers."""
-        if self.world_size == 1:
-            return number
-        agreed = torch.tensor(number, device=self.device)
-        distributed.all_reduce(agreed, distributed.ReduceOp.MAX)
-        return int(agreed)
+        return self._all_reduce(number, distributed.ReduceOp.MAX)
+
+    def all_reduce_min(self, number: int) -> int:
+        """Return the smallest of all ranks' numbers."""
+        return self._all_reduce(number, distributed.ReduceOp.MIN)
+
+    def last_of(self, message: str | None) -> str | None:
+        """Return on every rank the message of the last rank that has one; None if no rank has."""
+        source = self.all_reduce_max(-1 if message is None else self.rank)
+        return None if source == -1 else self.broadcast(message, source)
 
     def barrier(self) -> None:
         """Wait until every rank has called this."""
         if self.world_size > 1:
             distributed.barrier()
+
+    def _all_reduce(self, number: int, operation: distributed.ReduceOp.RedOpType) -> int:
+        if self.world_size == 1:
+            return number
+        agreed = torch.tensor(number, device=self.device)
+        distributed.all_reduce(agreed, operation)
+        return int(agreed)
 
 
 def join_group(threads: int) -> Group:
