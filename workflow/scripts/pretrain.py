@@ -46,10 +46,10 @@ def pretrain(
     from bertline.training.loop import train
     from bertline.training.recipe import read_recipe
 
-    settings = read_recipe(recipe)
+    content = read_recipe(recipe)
     if is_rank_zero():
         logging.info("recipe: %s", recipe.resolve())
-    train(settings, dataset, output, initial_weights=initial_weights, options=options, stop_signal=stop_signal)
+    train(content, dataset, output, initial_weights=initial_weights, options=options, stop_signal=stop_signal)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def train(
     set, all save a checkpoint and exit with status 75.
 
     Args:
-        recipe: as `parse_recipe` returns it.
+        recipe: as `read_recipe` returns it.
         card_json: the dataset's dataset.json.
         output: the phase's folder; checkpoints are in its subfolder checkpoints/.
         initial_weights: the folder that the recipe's `initial_weights` names.

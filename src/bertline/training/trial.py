@@ -40,7 +40,7 @@ def time_steps(recipe: dict[str, Any], *, seconds: float, options: Options) -> J
     samples are full. Every process of the group must call this.
 
     Args:
-        recipe: as `parse_recipe` returns it; the network needs its `vocab_size`.
+        recipe: as `read_recipe` returns it; the network needs its `vocab_size`.
         seconds: of the timed steps, after the first ones; at least two steps are timed.
 
     Raises torch.OutOfMemoryError.
