@@ -64,7 +64,7 @@ def with_explained_lock(build_dag):
     def build(*arguments, **options):
         with exit_on_errors():
             build_dag(*arguments, **options)
-            check_exports()
+            checks.check_layouts(plan, workflow.dag.needrun_jobs())
             if not runs_jobs():
                 return
             if workflow.execution_settings.lock and workflow.persistence.locked:
