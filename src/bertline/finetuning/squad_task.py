@@ -51,7 +51,10 @@ def prepare_squad(
         if made.cut_off:
             logger.info(
                 "%s: %d of %d questions are longer than max_query_length %d; their end is cut off",
-                *(split, made.cut_off, len(files[split].questions), limits["max_query_length"]),
+                split,
+                made.cut_off,
+                len(files[split].questions),
+                limits["max_query_length"],
             )
     train, dev = windows["train"], windows["dev"]
     if len(train.sequences) == 0:

@@ -82,7 +82,10 @@ def sequences_of_texts(name: str, texts: Iterable[Sequence[str]], tokenizer: Tok
     if longer:
         logger.info(
             "%s: %d of %d inputs are longer than max_sequence_length %d; their end is cut off",
-            *(name, longer, len(pairs), limit),
+            name,
+            longer,
+            len(pairs),
+            limit,
         )
     truncated = (
         truncate_pair(pair[0], pair[1], room[2]) if len(pair) > 1 else (pair[0][: room[1]], None) for pair in pairs

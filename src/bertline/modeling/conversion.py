@@ -211,8 +211,10 @@ def export_tensorflow(model: Path, output: Path) -> None:
         logger.warning(
             "%s: Google's code normalises with an epsilon of %g, and this network with %g, which bert_config.json "
             "states for other programs: the outputs of Google's code differ",
-            *(output, GOOGLE_EPSILON, config.layer_norm_eps),
-        )  # fmt: skip
+            output,
+            GOOGLE_EPSILON,
+            config.layer_norm_eps,
+        )
     _warn_of_other_tokens(tokenizer, output)
 
 

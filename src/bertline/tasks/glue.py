@@ -62,7 +62,8 @@ GLUE_TASKS = {
     "sst2": _task("SST-2", "sentence", labels=_BINARY),
     "mrpc": _task(
         "MRPC",
-        *("#1 String", "#2 String"),
+        "#1 String",
+        "#2 String",
         label="Quality",
         labels=_BINARY,
         metrics=("accuracy", "f1"),
@@ -72,7 +73,8 @@ GLUE_TASKS = {
     # Hugging Face's reader of GLUE also skips the broken rows of the official QQP file.
     "qqp": _task(
         "QQP",
-        *("question1", "question2"),
+        "question1",
+        "question2",
         label="is_duplicate",
         labels=_BINARY,
         metrics=("accuracy", "f1"),

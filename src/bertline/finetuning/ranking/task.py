@@ -123,7 +123,11 @@ def _dev_set(
         bm25 = {"bm25": measure(candidates, scores, qrels, level)}
     logger.info(
         "dev: %d queries with %d candidates, %d of them judged; %d queries have no candidates, and %d lines padding",
-        *(len(candidates.query_ids), len(candidates), len(qrels), unranked, candidates.padding),
+        len(candidates.query_ids),
+        len(candidates),
+        len(qrels),
+        unranked,
+        candidates.padding,
     )
     baselines = {**bm25, "candidates": measure(candidates, _given_order(candidates), qrels, level)}
     return DevSet(candidates, qrels, pairs, baselines, unranked)
@@ -145,7 +149,11 @@ def _report_cut_off(name: str, pairs: Pairs, max_query_length: int) -> None:
         logger.info(
             "%s: of %d inputs, %d queries are longer than max_query_length %d and %d passages than the rest; "
             "their ends are cut off",
-            *(name, pairs.passage_rows.size, queries, max_query_length, passages),
+            name,
+            pairs.passage_rows.size,
+            queries,
+            max_query_length,
+            passages,
         )
 
 
@@ -175,7 +183,10 @@ def _pairs(
     special, longest_query = special_token_ids(tokenizer), settings["max_query_length"]
     between = separators_in_pair(tokenizer)
     return Pairs(
-        *(queries, passages, query_rows, passage_rows),
+        queries,
+        passages,
+        query_rows,
+        passage_rows,
         max_query=longest_query - 2,
         max_passage=room_for_passage(settings["max_sequence_length"], longest_query, 2 + between),
         begin=special["[CLS]"],
@@ -205,7 +216,8 @@ def _training_examples(
         query_rows, passage_rows = sample_triples(
             Path(data["train_qrels"]),
             read_candidates(Path(data["train_candidates"]), queries, passages),
-            *(queries, passages),
+            queries,
+            passages,
             relevance_level=level,
             negatives=settings["negatives"],
             seed=settings["seed"],
