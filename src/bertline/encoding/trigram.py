@@ -16,6 +16,7 @@ import numpy as np
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import SampleReader, open_dataset
+from bertline.encoding.ranges import offsets_of
 from bertline.files import write_json
 from bertline.results.paths import HELD_OUT
 
@@ -170,6 +171,6 @@ def _trigrams(reader: SampleReader, samples: np.ndarray) -> np.ndarray:
 def _asked_trigrams(reader: SampleReader, asked: list[tuple[int, np.ndarray]]) -> np.ndarray:
     samples = np.array([sample for sample, _ in asked], dtype=np.int64)
     trigrams = _trigrams(reader, samples)
-    offsets = np.cumsum([0, *reader.lengths[samples].tolist()])
+    offsets = offsets_of(reader.lengths[samples])
     inside = [positions.astype(np.int64) + offset for (_, positions), offset in zip(asked, offsets, strict=False)]
     return trigrams[np.concatenate([np.zeros(0, dtype=np.int64), *inside])]

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from tokenizers import Tokenizer
 
+from bertline.encoding.ranges import concatenated_ranges, offsets_of
 from bertline.encoding.tokenizer import separators_in_pair, special_token_ids
 
 
@@ -55,16 +56,10 @@ class Sequences:
         """Return inputs `rows`."""
         begins, ends = self.offsets[rows], self.offsets[rows + 1]
         return Sequences(
-            gather(self.tokens, begins, ends - begins),
-            np.append(0, np.cumsum(ends - begins)),
+            self.tokens[concatenated_ranges(begins, ends - begins)],
+            offsets_of(ends - begins),
             self.second_segment_start[rows],
         )
-
-
-def gather(values: np.ndarray, begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return `values[begin : begin + count]` for each pair of [N] numbers, one after the other."""
-    before = np.cumsum(counts) - counts
-    return values[np.repeat(begins - before, counts) + np.arange(counts.sum())]
 
 
 def make_sequences(pairs: Iterable[tuple[Sequence[int], Sequence[int] | None]], tokenizer: Tokenizer) -> Sequences:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from bertline.encoding.ranges import concatenated_ranges
 from bertline.finetuning.ranking.pairs import Pairs
 from bertline.finetuning.ranking.texts import Texts
-from bertline.finetuning.sequences import gather
 
 K1, B = 0.9, 0.4
 SLICE = 2**14  # candidates that are scored at once
@@ -44,5 +44,5 @@ def bm25_scores(pairs: Pairs, document_frequency: np.ndarray) -> np.ndarray:
 def _keys(texts: Texts, rows: np.ndarray, vocabulary: int) -> np.ndarray:
     """Return place * vocabulary + token for each token of the texts `rows`, int64."""
     lengths = texts.lengths_of(rows)
-    tokens = gather(texts.tokens, texts.offsets[rows], lengths).astype(np.int64)
+    tokens = texts.tokens[concatenated_ranges(texts.offsets[rows], lengths)].astype(np.int64)
     return np.repeat(np.arange(len(rows)), lengths) * vocabulary + tokens

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bertline.console import BertlineError
+from bertline.encoding.ranges import concatenated_ranges
 from bertline.finetuning.ranking.lines import read_fields
 from bertline.finetuning.ranking.texts import CHUNK, Texts, id_of
-from bertline.finetuning.sequences import gather
 
 PADDING = b"00000000"  # in the place of passages that a query lacks of its 1,000, in files made for TPUs
 LARGEST_GRADE = 1000  # trec_eval takes memory for every grade up to the largest in the file
@@ -116,7 +116,8 @@ def _differs_from_previous(texts: Texts) -> np.ndarray:
     for start in range(1, len(texts), CHUNK):
         rows = start + np.flatnonzero(~differs[start - 1 : start - 1 + CHUNK])
         of_row, begins = counts[rows], texts.offsets[rows]
-        unlike = gather(texts.tokens, begins, of_row) != gather(texts.tokens, begins - of_row, of_row)
+        own = texts.tokens[concatenated_ranges(begins, of_row)]
+        unlike = own != texts.tokens[concatenated_ranges(begins - of_row, of_row)]
         differs[rows - 1] = np.bincount(np.repeat(np.arange(len(rows)), of_row), unlike, len(rows)) > 0
     return differs
 

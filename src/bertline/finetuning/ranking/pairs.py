@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from bertline.encoding.ranges import concatenated_ranges, offsets_of
 from bertline.finetuning.ranking.texts import Texts
-from bertline.finetuning.sequences import Sequences, gather
+from bertline.finetuning.sequences import Sequences
 
 CHUNK = 2**20  # examples whose lengths are computed at once
 
@@ -59,14 +60,14 @@ class Pairs:
     @property
     def offsets(self) -> np.ndarray:
         """Index of each example's first token, padding included, int64 [N+1]."""
-        return np.append(0, np.cumsum(self.lengths, dtype=np.int64))
+        return offsets_of(self.lengths)
 
     def take(self, rows: np.ndarray) -> Sequences:
         """Return the inputs of the examples `rows`: those of the first, then those of the second."""
         group = self.passage_rows.shape[1]
         query_begins, query_counts = _truncated(self.queries, np.repeat(self.query_rows[rows], group), self.max_query)
         begins, counts = _truncated(self.passages, self.passage_rows[rows].ravel(), self.max_passage)
-        offsets = np.append(0, np.cumsum(query_counts + counts + 2 + self.between))
+        offsets = offsets_of(query_counts + counts + 2 + self.between)
         tokens = np.full(offsets[-1], self.end, dtype=np.int32)
         tokens[offsets[:-1]] = self.begin
         second = query_counts + 1 + self.between
@@ -81,5 +82,5 @@ def _truncated(texts: Texts, rows: np.ndarray, limit: int) -> tuple[np.ndarray, 
 
 
 def _put(tokens: np.ndarray, places: np.ndarray, texts: Texts, begins: np.ndarray, counts: np.ndarray) -> None:
-    before = np.cumsum(counts) - counts
-    tokens[np.repeat(places - before, counts) + np.arange(counts.sum())] = gather(texts.tokens, begins, counts)
+    """Copy the first `counts` tokens of texts, which are at `begins`, to `places` in `tokens`."""
+    tokens[concatenated_ranges(places, counts)] = texts.tokens[concatenated_ranges(begins, counts)]
