@@ -39,10 +39,12 @@ IGNORED = -100  # a label that losses ignore
 class Masking:
     """The masking of a phase.
 
-    probability: share of a sequence's positions.
-    max_predictions: maximum number of positions in a sequence; None for no limit.
-    whole_word: choose words and mask all their pieces; of the last word only as many as the number of positions allows.
-    mask_only: every chosen position becomes [MASK].
+    Attributes:
+        probability: share of a sequence's positions.
+        max_predictions: maximum number of positions in a sequence; None for no limit.
+        whole_word: choose words and mask all their pieces; of the last word only as many as the number of positions
+            allows.
+        mask_only: every chosen position becomes [MASK].
     """
 
     probability: float
@@ -82,7 +84,7 @@ def count_masked(lengths: np.ndarray, masking: Masking) -> np.ndarray:
     return counts if masking.max_predictions is None else np.minimum(counts, masking.max_predictions)
 
 
-class Places(NamedTuple):
+class TokenPositions(NamedTuple):
     """The sequence and position of each token in a batch of T tokens and N sequences, padding included."""
 
     sequence: Tensor  # int64 [T], ascending from 0
@@ -99,7 +101,7 @@ class MaskedPositions(NamedTuple):
 
 def mask_tokens(
     input_ids: Tensor,
-    places: Places,
+    token_positions: TokenPositions,
     counts: Tensor,
     samples: Tensor,
     epochs: Tensor,
@@ -123,19 +125,20 @@ def mask_tokens(
     """
     ids = input_ids.flatten()
     by_sequence = mix_tensor(mix_tensor(samples ^ as_signed(mix_integers(seed))) + epochs)
-    hashes = mix_tensor(by_sequence[places.sequence] + places.position)  # [T]
+    hashes = mix_tensor(by_sequence[token_positions.sequence] + token_positions.position)  # [T]
     special = vocabulary.is_special[ids]
     drawn = hashes
     if masking.whole_word:
-        begins = ~vocabulary.continues[ids] | special | (places.position == 0)
+        begins = ~vocabulary.continues[ids] | special | (token_positions.position == 0)
         here = torch.arange(len(ids), device=ids.device)
         drawn = hashes[torch.where(begins, here, 0).cummax(0).values]
     scores = uniform(drawn).masked_fill(special, UNIFORM_RANGE)
     # One key sorts by sequence, then by score; the position makes it unique, so every device sorts alike.
-    keys = (places.sequence << (UNIFORM_BITS + 1 + POSITION_BITS)) | (scores << POSITION_BITS) | places.position
+    by_score = (scores << POSITION_BITS) | token_positions.position
+    keys = (token_positions.sequence << (UNIFORM_BITS + 1 + POSITION_BITS)) | by_score
     ascending = _sort_rows(keys.view(input_ids.shape)).flatten()
-    greatest = torch.where(counts > 0, ascending[(places.starts + counts - 1).clamp(min=0)], -1)
-    chosen = (keys <= greatest[places.sequence]) & ~special
+    greatest = torch.where(counts > 0, ascending[(token_positions.starts + counts - 1).clamp(min=0)], -1)
+    chosen = (keys <= greatest[token_positions.sequence]) & ~special
 
     # Avoid reading the number of chosen tokens, which synchronises with the GPU.
     flat = (~chosen).to(torch.uint8).argsort(stable=True)[:predictions]
@@ -180,7 +183,7 @@ def held_out_positions(reader: SampleReader) -> Iterator[tuple[int, np.ndarray]]
         count = counts[sample : sample + 1]
         _, positions, labels = mask_tokens(
             tokens,
-            Places(torch.zeros_like(tokens), torch.arange(len(tokens)), torch.tensor([0])),
+            TokenPositions(torch.zeros_like(tokens), torch.arange(len(tokens)), torch.tensor([0])),
             torch.from_numpy(count),
             torch.tensor([sample]),
             torch.tensor([0]),

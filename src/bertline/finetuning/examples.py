@@ -26,9 +26,12 @@ OF_INPUTS = "name its columns with `columns`"  # what to do if those of texts to
 class Examples:
     """The examples of a file.
 
-    first, second: the texts; `second` is None if the task has only one. targets: int64 [N] class ids or float32 [N]
-    numbers of a regression, empty without labels. skipped: number of broken rows. empty: number of examples with a
-    text of nothing but white space.
+    Attributes:
+        first: the first texts.
+        second: the second texts; None if the task has only one.
+        targets: int64 [N] class ids or float32 [N] numbers of a regression, empty without labels.
+        skipped: number of broken rows.
+        empty: number of examples with a text of nothing but white space.
     """
 
     first: list[str]

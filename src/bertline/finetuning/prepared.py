@@ -19,7 +19,13 @@ from bertline.tasks.task import Head
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores in percent (none for a test set), a function that writes predictions to a folder, and other figures."""
+    """Result of a predicted set.
+
+    Attributes:
+        scores: in percent, by name; none for a test set.
+        write_predictions: writes them to a folder.
+        details: other figures, by name.
+    """
 
     scores: dict[str, float]
     write_predictions: Callable[[Path], None]
@@ -30,9 +36,12 @@ class Evaluation:
 class PredictedSet:
     """Inputs to predict after training: a dev set or a test set.
 
-    digest: of the examples of a labelled set (`digest_of_examples`); empty if it is not known.
-    evaluate: takes the network's outputs in the order of the inputs: float32 [N, outputs] for the head "sequence",
-    otherwise [tokens, outputs].
+    Attributes:
+        name: "dev", "test" or another of the task's files.
+        inputs: the N inputs.
+        evaluate: takes the network's outputs in the order of the inputs: float32 [N, outputs] for the head "sequence",
+            otherwise [tokens, outputs].
+        digest: of the examples of a labelled set (`digest_of_examples`); empty if it is not known.
     """
 
     name: str
@@ -45,14 +54,22 @@ class PredictedSet:
 class PreparedTask:
     """A task ready for training.
 
-    head: "sequence" for outputs per input, "tokens" for outputs per token, "answer" for a start and an end logit per
-    token. outputs: their number. labels: the classes in the order of their ids; none for a regression and for answers.
-    train_targets: int64 [N] classes or float32 [N] numbers for "sequence"; int64 [T] classes of the tokens for
-    "tokens"; int64 [N, 2] first and last token for "answer". Classes may be of a smaller integer type. If an example is
-    several inputs, their outputs together are its logits, and the class is the number of the right one.
-    predicted: the dev set first, then every other set.
-    baselines: the primary score, in percent, of baselines without a network. examples: counts, by name.
-    padding, vocabulary: the id of [PAD] and the number of entries of the tokenizer, which `prepare_task` sets.
+    Attributes:
+        head: "sequence" for outputs per input, "tokens" for outputs per token, "answer" for a start and an end logit
+            per token.
+        outputs: number of outputs per input or per token.
+        primary: name of the main score.
+        train: the training inputs.
+        train_targets: int64 [N] classes or float32 [N] numbers for "sequence"; int64 [T] classes of the tokens for
+            "tokens"; int64 [N, 2] first and last token for "answer". Classes may be of a smaller integer type. If an
+            example is several inputs, their outputs together are its logits, and the class is the number of the right
+            one.
+        predicted: the dev set first, then every other set.
+        baselines: the primary score, in percent, of baselines without a network.
+        examples: counts, by name.
+        labels: the classes in the order of their ids; none for a regression and for answers.
+        padding: id of [PAD]; `prepare_task` sets it.
+        vocabulary: number of entries of the tokenizer; `prepare_task` sets it.
     """
 
     head: Head

@@ -35,9 +35,10 @@ class Inputs(Protocol):
 class Sequences:
     """Inputs of the form [CLS] first [SEP] or [CLS] first [SEP] second [SEP]; of RoBERTa, with two [SEP] between.
 
-    tokens: int32 [T], the ids of all inputs, one after the other.
-    offsets: int64 [N+1], input i is tokens[offsets[i]:offsets[i+1]].
-    second_segment_start: int32 [N], index within the input of the first token of the second segment; 0 = none.
+    Attributes:
+        tokens: int32 [T], the ids of all inputs, one after the other.
+        offsets: int64 [N+1], input i is tokens[offsets[i]:offsets[i+1]].
+        second_segment_start: int32 [N], index within the input of the first token of the second segment; 0 = none.
     """
 
     tokens: np.ndarray

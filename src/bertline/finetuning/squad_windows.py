@@ -133,16 +133,18 @@ def _in_place(answer: Answer, context: str) -> bool:
 class Windows:
     """F inputs [CLS] question [SEP] part of the context [SEP], in the order of the questions.
 
-    sequences: the F inputs.
-    question: int32 [F], index of the input's question.
-    context_tokens: int32 [F], number of context tokens in the input, from its second segment's start.
-    first_token: int32 [F], index of the first of them in the context.
-    answer: int64 [F, 2], first and last token of the answer in the input; 0, 0 (= [CLS]) if the input lacks it.
-    spans: for each context int32 [tokens, 2], each token's first character and the one after its last.
-    answer_tokens: int32 [Q, 2], first and last token of each question's first usable answer in its context; -1 for
-        none.
-    unusable: number of questions whose answers are all unusable for training: misplaced, or removed by the tokenizer.
-    cut_off: number of questions that were longer than `max_query_length`.
+    Attributes:
+        sequences: the F inputs.
+        question: int32 [F], index of the input's question.
+        context_tokens: int32 [F], number of context tokens in the input, from its second segment's start.
+        first_token: int32 [F], index of the first of them in the context.
+        answer: int64 [F, 2], first and last token of the answer in the input; 0, 0 (= [CLS]) if the input lacks it.
+        spans: for each context int32 [tokens, 2], each token's first character and the one after its last.
+        answer_tokens: int32 [Q, 2], first and last token of each question's first usable answer in its context; -1
+            for none.
+        unusable: number of questions whose answers are all unusable for training: misplaced, or removed by the
+            tokenizer.
+        cut_off: number of questions that were longer than `max_query_length`.
     """
 
     sequences: Sequences

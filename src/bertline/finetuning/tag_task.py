@@ -50,8 +50,10 @@ def read_conll(path: Path | str, *, word: int, tag: int, tagged: bool = True) ->
 class TaggedInputs:
     """Sentences as inputs [CLS] pieces [SEP].
 
-    sequences: the N inputs. first_pieces: int64 [W], index in `sequences.tokens` of the first piece of each word in an
-    input. words_of: int64 [N], number of words of each sentence in its input; the others were truncated.
+    Attributes:
+        sequences: the N inputs.
+        first_pieces: int64 [W], index in `sequences.tokens` of the first piece of each word in an input.
+        words_of: int64 [N], number of words of each sentence in its input; the others were truncated.
     """
 
     sequences: Sequences

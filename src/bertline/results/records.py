@@ -142,8 +142,12 @@ class EncodedDataset:
 class Record:
     """An entry of `runs:` and its existing results.
 
-    model_card: licence and languages of its models, as far as the configuration gives them. skipped: a line for each
-    task whose data was absent.
+    Attributes:
+        path: of its record-{fingerprint}.json.
+        model_card: licence and languages of its models, as far as the configuration gives them.
+        config: its part of the configuration.
+        finetunings: of all tasks, starts and seeds.
+        skipped: a line for each task whose data was absent.
     """
 
     path: Path

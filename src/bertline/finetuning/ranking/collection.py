@@ -38,8 +38,11 @@ _AGAIN = "remove the folder and make it again"
 class Collection:
     """The content of a folder, mapped.
 
-    passages: without ids if they are those of TFRecord files. document_frequency: int64 [vocabulary].
-    queries, labels: of TFRecord files; otherwise None.
+    Attributes:
+        passages: without ids if they are those of TFRecord files.
+        document_frequency: int64 [vocabulary], the number of passages that contain a token.
+        queries: of TFRecord files; otherwise None.
+        labels: of TFRecord files; otherwise None.
     """
 
     passages: Texts

@@ -27,8 +27,13 @@ Qrels = dict[str, dict[str, int]]  # grade by query and passage
 class Candidates:
     """N passages to rank, grouped by query, in the order of the file's ranks.
 
-    query_ids: of Q queries. starts: int64 [Q+1], where the passages of each begin. query_rows, passage_rows: int32 [N],
-    numbers in the texts. passage_ids: bytes [N]. padding: number of lines of the passage 00000000, which are left out.
+    Attributes:
+        query_ids: of Q queries.
+        starts: int64 [Q+1], where the passages of each query begin.
+        query_rows: int32 [N], numbers in the texts of the queries.
+        passage_rows: int32 [N], numbers in the texts of the passages.
+        passage_ids: bytes [N].
+        padding: number of lines of the passage 00000000, which are left out.
     """
 
     query_ids: list[str]

@@ -18,9 +18,16 @@ CHUNK = 2**20  # examples whose lengths are computed at once
 class Pairs:
     """N examples of G inputs each: a query with each of G passages.
 
-    query_rows: int32 [N], numbers in `queries`. passage_rows: int32 [N, G], numbers in `passages`.
-    max_query, max_passage: their tokens in an input, the former without [CLS] and [SEP], the latter without [SEP].
-    begin, end: the ids of [CLS] and [SEP]. between: number of [SEP] between the two.
+    Attributes:
+        queries: the texts of the queries.
+        passages: the texts of the passages.
+        query_rows: int32 [N], numbers in `queries`.
+        passage_rows: int32 [N, G], numbers in `passages`.
+        max_query: maximum tokens of a query in an input, without [CLS] and [SEP].
+        max_passage: maximum tokens of a passage in an input, without [SEP].
+        begin: id of [CLS].
+        end: id of [SEP].
+        between: number of [SEP] between the two.
     """
 
     queries: Texts

@@ -24,8 +24,11 @@ MAX_ID_BYTES = 64
 class Texts:
     """N tokenized texts, without special tokens.
 
-    tokens: uint16 or uint32 [T], of all texts, one after the other. offsets: int64 [N+1], text i is
-    tokens[offsets[i]:offsets[i+1]]. ids: bytes [N]. order: int [N], which sorts the ids.
+    Attributes:
+        tokens: uint16 or uint32 [T], of all texts, one after the other.
+        offsets: int64 [N+1], text i is tokens[offsets[i]:offsets[i+1]].
+        ids: bytes [N].
+        order: int [N], which sorts the ids.
     """
 
     tokens: np.ndarray
