@@ -14,7 +14,7 @@ from bertline.encoding.masking import (
     HELD_OUT_MASKING,
     IGNORED,
     Masking,
-    Places,
+    TokenPositions,
     Vocabulary,
     count_masked,
     held_out_positions,
@@ -44,12 +44,14 @@ def random_rows(count: int, length: int = 64) -> tuple[torch.Tensor, np.ndarray]
     return torch.from_numpy(rows), lengths
 
 
-def mask(rows, counts, *, samples=None, epoch=0, seed=7, masking=HELD_OUT_MASKING, places=None, predictions=None):
+def mask(
+    rows, counts, *, samples=None, epoch=0, seed=7, masking=HELD_OUT_MASKING, token_positions=None, predictions=None
+):
     """Masked ids, and positions and labels without the ignored ones."""
     samples = torch.arange(len(counts)) if samples is None else samples
     masked, flat, labels = mask_tokens(
         rows,
-        places or places_of(rows),
+        token_positions or positions_of(rows),
         torch.as_tensor(counts),
         samples,
         torch.full_like(samples, epoch),
@@ -61,9 +63,9 @@ def mask(rows, counts, *, samples=None, epoch=0, seed=7, masking=HELD_OUT_MASKIN
     return masked, flat[labels != IGNORED], labels[labels != IGNORED]
 
 
-def places_of(rows):
+def positions_of(rows):
     count, length = rows.shape
-    return Places(
+    return TokenPositions(
         torch.arange(count).repeat_interleave(length), torch.arange(length).repeat(count), torch.arange(count) * length
     )
 
@@ -140,10 +142,12 @@ def test_packed_sequences_are_masked_as_rows_are():
     counts = count_masked(lengths, Masking(0.15))
     masked, flat, _ = mask(rows, counts)
     inside = torch.arange(64) < torch.from_numpy(lengths)[:, None]
-    whole = places_of(rows)
+    whole = positions_of(rows)
     starts = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)[:-1]]))
-    packed = Places(whole.sequence[inside.flatten()], whole.position[inside.flatten()], starts)
-    packed_masked, packed_flat, _ = mask(rows[inside], counts, places=packed, predictions=int(counts.sum()) + 5)
+    packed = TokenPositions(whole.sequence[inside.flatten()], whole.position[inside.flatten()], starts)
+    packed_masked, packed_flat, _ = mask(
+        rows[inside], counts, token_positions=packed, predictions=int(counts.sum()) + 5
+    )
     assert torch.equal(packed_masked, masked[inside])
     assert len(packed_flat) == len(flat)
 

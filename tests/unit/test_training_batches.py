@@ -151,7 +151,7 @@ def test_packed_sequences_follow_each_other(reader):
                 start = int(reader.gather([sample]).second_segment_start[0])
                 assert micro.token_type_ids[0, here].tolist() == [0] * start + [1] * (len(tokens) - start)
                 assert micro.attention_mask.positions[here].tolist() == list(range(len(tokens)))
-                assert (micro.places.sequence[here] == number).all()
+                assert (micro.token_positions.sequence[here] == number).all()
             assert not micro.input_ids[0, micro.tokens :].any()
 
 

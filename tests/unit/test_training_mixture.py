@@ -124,7 +124,7 @@ def test_pretraining_runs_on_mixed_corpora_of_ordered_pairs(tmp_path, tokenizer)
     points = [json.loads(line)["metrics"] for line in (tmp_path / "phase/metrics.jsonl").read_text().splitlines()]
     assert any(point.get("train/pair_loss", 0) > 0.3 for point in points)
     data = open_training_data(card, 32, torch.device("cpu"), given["settings"]["corpus_weights"])
-    assert points[-1]["train/epoch"] == pytest.approx(4 * 8 / data.mixture.places.sum())
+    assert points[-1]["train/epoch"] == pytest.approx(4 * 8 / data.mixture.slots.sum())
     wrong = Trainer(recipe(corpus_weights={"nothing": 1}), card, tmp_path / "other")
     assert wrong.finish() != 0
     assert "given 'nothing', allowed are news, books" in wrong.log.read_text()

@@ -53,7 +53,7 @@ def test_a_batch_shows_static_masks_as_they_are(made: Path, imported: Path, pack
         here = micro.pair_labels != IGNORED
         for number, sample in enumerate(micro.samples[here].tolist()):
             row, length = rows[sample], int(reader.lengths[sample])
-            first = int(micro.places.starts[number])
+            first = int(micro.token_positions.starts[number])
             place = slice(first, first + length)
             assert micro.input_ids.flatten()[place].tolist() == row["input_ids"][:length].tolist()
             assert micro.token_type_ids.flatten()[place].tolist() == row["segment_ids"][:length].tolist()

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from bertline.encoding.dataset import MaskedTokens, SampleReader
-from bertline.encoding.masking import IGNORED, MaskedPositions, Masking, Places, Vocabulary, mask_tokens
+from bertline.encoding.masking import IGNORED, MaskedPositions, Masking, TokenPositions, Vocabulary, mask_tokens
 from bertline.modeling.attention import AttentionMask, Packed
 from bertline.training.data.batches import GlobalBatch
 from bertline.training.data.shapes import Batching, round_up
@@ -25,7 +25,7 @@ class MicroBatch:
     input_ids: Tensor  # int64 [B, S]
     token_type_ids: Tensor  # int64 [B, S]
     attention_mask: AttentionMask  # None when no row is padded and `Batching.mask_free` is set
-    places: Places
+    token_positions: TokenPositions
     pair_labels: Tensor  # int64 [N], 1 = random next, -100 for empty slots
     samples: Tensor  # int64 [N]
     epochs: Tensor  # int64 [N]
@@ -52,7 +52,7 @@ def mask_batch(
     """Mask an unmasked micro-batch as in training: return the results of `masking.mask_tokens` on its device."""
     return mask_tokens(
         batch.input_ids,
-        batch.places,
+        batch.token_positions,
         batch.masked_counts,
         batch.samples,
         batch.epochs,
@@ -111,7 +111,7 @@ def _pad(part: Part, reader: SampleReader, batching: Batching, predictions: int)
         input_ids=torch.from_numpy(input_ids),
         token_type_ids=torch.from_numpy(second.astype(np.int64)),
         attention_mask=torch.from_numpy(inside) if not (may_omit and inside.all()) else None,
-        places=Places(
+        token_positions=TokenPositions(
             torch.arange(rows).repeat_interleave(width), torch.arange(width).repeat(rows), torch.arange(rows) * width
         ),
         predictions=predictions,
@@ -146,7 +146,7 @@ def _pack(part: Part, reader: SampleReader, batching: Batching, predictions: int
         input_ids=torch.from_numpy(input_ids)[None],
         token_type_ids=torch.from_numpy(second.astype(np.int64))[None],
         attention_mask=Packed(torch.from_numpy(starts.astype(np.int32)), positions, longest),
-        places=Places(torch.from_numpy(sequence), positions, torch.from_numpy(starts[:-1])),
+        token_positions=TokenPositions(torch.from_numpy(sequence), positions, torch.from_numpy(starts[:-1])),
         predictions=predictions,
         tokens=len(content.tokens),
         masked=masked,

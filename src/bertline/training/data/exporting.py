@@ -79,10 +79,10 @@ def export_samples(
             )
         length, shard_seed = reader.sequence_length, _seed(file, seed)
         if layout == "gpauloski":
-            places = 2 if file.attributes["pair_objective"] == "none" else 3
-            copies, widths = 1, {"S": length, "T": places}
+            special_tokens = 2 if file.attributes["pair_objective"] == "none" else 3
+            copies, widths = 1, {"S": length, "T": special_tokens}
             pieces = _shuffled(file, reader, Masking(0.0), shard_seed, copies)
-            blocks = (_plain_rows(batch, reader, places) for batch in pieces)
+            blocks = (_plain_rows(batch, reader, special_tokens) for batch in pieces)
         else:
             if reader.mask_counts is not None:
                 raise BertlineError(f"{path} was imported and keeps its own masks; use the files it was made from")
@@ -142,8 +142,8 @@ def _shuffled(
     """Yield all samples `copies` times in random order, in pieces of about half a million tokens."""
     total, rows = copies * len(reader), max(1, TOKENS_OF_A_BLOCK // 2 // reader.sequence_length)
     for start in range(0, total, rows):
-        places = np.arange(start, min(start + rows, total), dtype=np.int64)
-        copy, samples = np.divmod(permute(places, key=mix_integers(seed), count=total), len(reader))
+        numbers = np.arange(start, min(start + rows, total), dtype=np.int64)
+        copy, samples = np.divmod(permute(numbers, key=mix_integers(seed), count=total), len(reader))
         lengths = reader.lengths[samples].astype(np.int64)
         yield GlobalBatch(samples, copy, lengths, count_masked(lengths, masking))
         file.release()
@@ -170,11 +170,11 @@ def _masked_rows(batch: GlobalBatch, reader: SampleReader, masking: Masking, voc
     }
 
 
-def _plain_rows(batch: GlobalBatch, reader: SampleReader, places: int) -> Rows:
+def _plain_rows(batch: GlobalBatch, reader: SampleReader, special_tokens: int) -> Rows:
     content = reader.gather(batch.samples)
     ids = np.zeros((len(batch.samples), reader.sequence_length), dtype=np.int64)
     ids[np.arange(reader.sequence_length) < batch.lengths[:, None]] = content.tokens
-    ends = [content.second_segment_start.astype(np.int64) - 1] if places == 3 else []
+    ends = [content.second_segment_start.astype(np.int64) - 1] if special_tokens == 3 else []
     return {
         "input_ids": ids,
         "special_token_positions": np.stack([np.zeros_like(batch.lengths), *ends, batch.lengths - 1], axis=1),

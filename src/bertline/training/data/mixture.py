@@ -32,28 +32,28 @@ class Mixture:
         run_ends: int64 [runs], number of samples of its corpus in the runs up to its end.
         first_run: int64 [corpora + 1], index of each corpus's first run.
         sizes: int64 [corpora], number of samples.
-        places: int64 [corpora], slots in an epoch.
+        slots: int64 [corpora], number of slots in an epoch.
     """
 
     run_starts: np.ndarray
     run_ends: np.ndarray
     first_run: np.ndarray
     sizes: np.ndarray
-    places: np.ndarray
+    slots: np.ndarray
 
     def samples_at(self, positions: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the samples at `positions` (int64 [N], not negative) of the infinite stream of epochs.
 
         Returns the samples, int64 [N], and the number of earlier visits to each, int64 [N].
         """
-        slots, epochs = samples_at(positions, seed=seed, count=int(self.places.sum()))
-        ends = np.cumsum(self.places)
-        corpora = np.searchsorted(ends, slots, side="right")
-        samples, visits = np.empty_like(slots), np.empty_like(slots)
+        slots_at, epochs = samples_at(positions, seed=seed, count=int(self.slots.sum()))
+        ends = np.cumsum(self.slots)
+        corpora = np.searchsorted(ends, slots_at, side="right")
+        samples, visits = np.empty_like(slots_at), np.empty_like(slots_at)
         for corpus in np.unique(corpora).tolist():
             chosen = corpora == corpus
-            size, places = int(self.sizes[corpus]), int(self.places[corpus])
-            turns = epochs[chosen] * places + slots[chosen] - (ends[corpus] - places)
+            size, slots = int(self.sizes[corpus]), int(self.slots[corpus])
+            turns = epochs[chosen] * slots + slots_at[chosen] - (ends[corpus] - slots)
             visits[chosen], of_corpus = np.divmod(turns, size)
             of_corpus = permute(of_corpus, key=mix_integers(seed, -1 - corpus), count=size)
             samples[chosen] = self._sample(corpus, of_corpus)
@@ -97,14 +97,14 @@ def make_mixture(
     before = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     run_ends = ends - before[run_corpora[order]]
     counts = zip(corpora, sizes.tolist(), tokens.tolist(), strict=True)
-    places = np.array([round(size * _weight(weights.get(name, 1.0), held)) for name, size, held in counts], np.int64)
-    if not places.sum():
+    slots = np.array([round(size * _weight(weights.get(name, 1.0), held)) for name, size, held in counts], np.int64)
+    if not slots.sum():
         raise BertlineError("corpus_weights: leave no sample; raise one of them")
-    for name, size, place in zip(corpora, sizes.tolist(), places.tolist(), strict=True):
-        if size and not place and weights[name] not in (0, {"tokens": 0}):
+    for name, size, visited in zip(corpora, sizes.tolist(), slots.tolist(), strict=True):
+        if size and not visited and weights[name] not in (0, {"tokens": 0}):
             given = f"corpus_weights: {name}: given {weights[name]}"
             logger.warning("%s leaves an epoch none of its %d samples; raise it, or set 0", given, size)
-    return Mixture(starts[order], run_ends, first_run, sizes, places)
+    return Mixture(starts[order], run_ends, first_run, sizes, slots)
 
 
 def _runs(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -32,7 +32,7 @@ class TrainingData:
     @property
     def samples_per_epoch(self) -> int:
         """The number of positions of an epoch in the order of samples."""
-        return len(self.train) if self.mixture is None else int(self.mixture.places.sum())
+        return len(self.train) if self.mixture is None else int(self.mixture.slots.sum())
 
 
 def open_training_data(

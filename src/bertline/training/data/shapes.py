@@ -100,8 +100,8 @@ def fix_shapes(
     if batching.packed:
         return replace(batching, shapes=_packed_shapes(batching, reader, masking, typical)[-most:])
     # The rank's part that has the quantiles of the typical lengths.
-    places = (np.arange(samples) + 0.5) * len(typical.lengths) / samples
-    lengths = typical.lengths[places.astype(np.int64)]
+    indices = (np.arange(samples) + 0.5) * len(typical.lengths) / samples
+    lengths = typical.lengths[indices.astype(np.int64)]
     choices = [_row_shapes(batching, reader, masking, lengths, count) for count in range(1, most + 1)]
     costs = [_computed(lengths, shapes) / int(lengths.sum()) for shapes in choices]
     limit = max(GOOD_ENOUGH, min(costs) + AS_GOOD)
@@ -116,7 +116,7 @@ def full_shape(batching: Batching, reader: SampleReader, masking: Masking, typic
 
 
 def row_shape(rows: int, width: int, reader: SampleReader, masking: Masking) -> Shape:
-    """Return the shape of `rows` rows of `width` tokens, with places for the most masked positions of such samples."""
+    """Return the shape of `rows` rows of `width` tokens, with room for the most masked positions of such samples."""
     if reader.mask_counts is None:
         a_row = int(count_masked(np.array([width]), masking)[0])
     else:
@@ -189,7 +189,7 @@ def _packed_shapes(
 
 
 def _packed_shape(tokens: int, reader: SampleReader, masking: Masking, typical: GlobalBatch) -> Shape:
-    # All micro-batches get the same mixture of lengths, so few places more than the expected number suffice.
+    # All micro-batches get the same mixture of lengths, so few sequences more than the expected number suffice.
     real = int(typical.lengths.sum())
     expected = tokens * len(typical.lengths) / real
     masked = tokens * int(typical.masked_counts.sum()) / real

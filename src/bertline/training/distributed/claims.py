@@ -32,7 +32,7 @@ RETRY_SECONDS = 2.0
 
 
 def claim_device(sharing: int = 1, stop_signal: StopSignal | None = None) -> tuple[torch.device, FileLock | None]:
-    """Return a GPU that fewer than `sharing` others use, or the CPU, and the lock that reserves a place on it.
+    """Return a GPU that fewer than `sharing` others use, or the CPU, and the lock that reserves one of its slots.
 
     On a CPU this process keeps freed memory from then on. Raises SystemExit with status 75 when `stop_signal` is set
     while it waits.
@@ -49,16 +49,16 @@ def claim_device(sharing: int = 1, stop_signal: StopSignal | None = None) -> tup
 def claim(
     names: Sequence[str], folder: Path, sharing: int, stop_signal: StopSignal | None = None
 ) -> tuple[int, FileLock]:
-    """Claim a place on one of the GPUs `names`, the emptiest first, waiting if there is none.
+    """Claim a slot of one of the GPUs `names`, the emptiest first, waiting if there is none.
 
     Returns the GPU's index and the lock, which holds until it is released or this process ends.
     """
-    places = [(index, _lock(folder, name, slot)) for slot in range(sharing) for index, name in enumerate(names)]
-    for index, lock in places:
+    slots = [(index, _lock(folder, name, slot)) for slot in range(sharing) for index, name in enumerate(names)]
+    for index, lock in slots:
         if _try(lock):
             return index, lock
-    # Spread the waiting processes over the places.
-    index, lock = places[os.getpid() % len(places)]
+    # Spread the waiting processes over the slots.
+    index, lock = slots[os.getpid() % len(slots)]
     logger.info("%s every GPU; waiting for number %d", WAITS_FOR_GPU, index)
     while not _try(lock):
         end_if_asked(Group(0, 1, torch.device("cpu")), stop_signal)
@@ -78,7 +78,7 @@ def claim_whole_gpu(group: Group, stop_signal: StopSignal | None = None) -> list
 
 
 def claim_whole(name: str, folder: Path, group: Group, stop_signal: StopSignal | None = None) -> list[FileLock]:
-    """Claim all places on the GPU `name` of this rank."""
+    """Claim all slots of the GPU `name` of this rank."""
     locks = [_lock(folder, name, slot) for slot in range(MAX_SHARING)]
     waited = False
     while group.all_reduce_max(int(not all(_try(lock) for lock in locks))):

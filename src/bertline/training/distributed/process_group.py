@@ -101,7 +101,7 @@ def join_group(threads: int) -> Group:
     Args:
         threads: of this node, divided among its processes.
     """
-    rank, world_size, local_rank, local_world_size = _places()
+    rank, world_size, local_rank, local_world_size = _ranks_from_environment()
     torch.set_num_threads(max(1, threads // local_world_size))
     store = connect(rank, world_size, one_node=local_world_size == world_size, timeout=TIMEOUT)
     device, backend, device_id = torch.device("cpu"), "gloo", None
@@ -126,7 +126,7 @@ def join_group(threads: int) -> Group:
     return Group(rank, world_size, device, local_world_size, store if world_size > 1 else None)
 
 
-def _places() -> tuple[int, int, int, int]:
+def _ranks_from_environment() -> tuple[int, int, int, int]:
     """Return this process's rank, the number of ranks, and both on this node. Raises BertlineError for invalid ones."""
     given = {"LOCAL_WORLD_SIZE": "1", **os.environ}
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"):

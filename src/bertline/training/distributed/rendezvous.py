@@ -73,8 +73,8 @@ def check_members(world_size: int, device: torch.device) -> None:
 def _listen(address: str, port: int) -> int:
     """Return the file descriptor of a socket that listens at `address` only."""
     try:
-        family, _, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.create_server(place[:2], family=family, backlog=2048)
+        family, _, _, _, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.create_server(socket_address[:2], family=family, backlog=2048)
     except OSError as error:
         raise BertlineError(f"{address}:{port}: rank 0 cannot listen there: {error.strerror}; start it again") from None
     return listening.detach()
@@ -88,10 +88,10 @@ def _address_for_all(address: str, port: int) -> str:
     choose from.
     """
     try:
-        place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4]
+        socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4]
     except OSError:
         return address  # the connection says so
-    if address == "localhost" or _is_number(address) or not ip_address(place[0]).is_loopback:
+    if address == "localhost" or _is_number(address) or not ip_address(socket_address[0]).is_loopback:
         return address
     of_interfaces = psutil.net_if_addrs()
     named = next((of_interfaces[os.environ[name]] for name in INTERFACES if os.environ.get(name) in of_interfaces), ())
@@ -121,9 +121,9 @@ def _interface_towards(address: str, port: int) -> str | None:
 def _own_address(address: str, port: int) -> str | None:
     """Return this node's address on the way to `address`; None if there is no way."""
     try:
-        family, _, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+        family, _, _, _, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(place)  # of UDP: sends nothing
+            probe.connect(socket_address)  # of UDP: sends nothing
             return str(probe.getsockname()[0])
     except OSError:
         return None
