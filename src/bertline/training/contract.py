@@ -19,7 +19,7 @@ TOKEN = "BERTLINE_JOB_TOKEN"  # noqa: S105 - a random secret that the ranks shar
 STEP_IS_SAVED = "asked to stop: step {step} is saved; run the same command to resume"
 SAVED_STEP = re.compile(r"asked to stop: (step \d+ is saved)")
 
-# What starts the last line of a training that waits, because others use the GPUs.
+# Prefix of the last log line of a training that waits for a GPU.
 WAITS_FOR_GPU = "other trainings are on"
 
 

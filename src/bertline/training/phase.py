@@ -296,8 +296,9 @@ class Phase:
     def save(self) -> None:
         """Start writing a checkpoint of the current state. Training may continue meanwhile.
 
-        Not if this step has one, whose weights are good: a resume skips again what was skipped since, to the same bits.
-        If a weight is not finite, roll back instead: an update overflowed although its gradient was finite.
+        Does nothing if this step already has a checkpoint: batches skipped since are skipped again after a resume.
+        Rolls back instead if a weight is not finite, which happens when an update overflows although its gradient is
+        finite.
         """
         if self.saved_step == self.progress.step:
             return

@@ -21,13 +21,19 @@ Number = TypeVar("Number", int, np.ndarray)
 
 LENGTH_MULTIPLE = 8
 MAX_WIDTHS = 16
-# Fewer widths of rows are used if they compute at most this many tokens a real one, or this share more than the best.
-GOOD_ENOUGH, AS_GOOD = 1.045, 0.004
-# A micro-batch of narrow rows has at most this share of the samples that are expected of its width, so that those of
-# the last one, which may be a few, leave little of it empty; but not less than a part of the tokens, or a number.
-SHARE_OF_WIDTH, MIN_SHARE, MIN_TOKENS = 1 / 4, 1 / 16, 1024
-# What is left after full packed micro-batches goes into smaller ones, if these are long enough to be filled well.
-SMALL_SHARE, SEQUENCES_OF_SMALL = 1 / 8, 4
+# The fewest widths are used whose computed tokens per real token are at most GOOD_ENOUGH, or at most AS_GOOD above the
+# minimum.
+GOOD_ENOUGH = 1.045
+AS_GOOD = 0.004
+# A micro-batch of narrow rows has at most SHARE_OF_WIDTH of the samples that are expected of its width, so that the last
+# one, which may get only a few, has few empty rows. But it has MIN_SHARE of the tokens of full rows, and MIN_TOKENS.
+SHARE_OF_WIDTH = 1 / 4
+MIN_SHARE = 1 / 16
+MIN_TOKENS = 1024
+# What is left after full packed micro-batches goes into smaller ones, with SMALL_SHARE of the tokens, if these have room
+# for SEQUENCES_OF_SMALL of the longest sequences.
+SMALL_SHARE = 1 / 8
+SEQUENCES_OF_SMALL = 4
 
 
 class Shape(NamedTuple):

@@ -57,7 +57,7 @@ def check_members(world_size: int, device: torch.device) -> None:
     if world_size == 1:
         return
     token = os.environ.get(TOKEN, "").encode()
-    # Each rank has a proof of its own, so that one who hears those of others has none.
+    # A separate proof per rank: a proof overheard from another rank is of no use.
     proofs = [hmac.digest(token, str(rank).encode(), "sha256") for rank in range(world_size)]
     wanted = torch.frombuffer(bytearray(b"".join(proofs)), dtype=torch.uint8).view(world_size, -1).to(device)
     of_ranks = [torch.empty_like(proof) for proof in wanted]
