@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,32 +30,34 @@ MAX_GRADIENT_NORM = 1.0  # as in Google's run_squad.py and run_classifier.py
 VOTES = ("stop_wanted", "checkpoint_wanted")
 
 
-@dataclass
 class Learner:
     """Network, data and optimizer of a fine-tuning's steps, on one rank."""
 
-    model: TaskNetwork
-    task: PreparedTask
-    settings: Mapping[str, Any]
-    seed: int
-    group: Group
-    options: Options
-    optimizer: torch.optim.AdamW = field(init=False)
-    gradients: Gradients = field(init=False)
-    scale: LossScale = field(init=False)
-    rank_weights: tuple[float, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        settings = self.settings
-        self.model.encoder.activation_checkpointing = self.options.activation_checkpointing
+    def __init__(
+        self,
+        model: TaskNetwork,
+        task: PreparedTask,
+        settings: Mapping[str, Any],
+        seed: int,
+        group: Group,
+        options: Options,
+    ) -> None:
+        """Make the optimizer of `model`, and set its activation checkpointing and its embeddings' kind of gradient."""
+        self.model = model
+        self.task = task
+        self.settings = settings
+        self.seed = seed
+        self.group = group
+        self.options = options
+        model.encoder.activation_checkpointing = options.activation_checkpointing
         self.optimizer = make_optimizer(
-            self.model, weight_decay=settings["weight_decay"], layerwise_decay=settings["layerwise_decay"]
+            model, weight_decay=settings["weight_decay"], layerwise_decay=settings["layerwise_decay"]
         )
         # Several ranks reduce a dense buffer; on a GPU the sum of a sparse gradient's rows has no fixed order.
-        self.model.encoder.embeddings.word.sparse = self.group.world_size == 1 and self.group.device.type == "cpu"
-        self.gradients = Gradients(self.model, ("loss", *VOTES), world_size=self.group.world_size)
+        model.encoder.embeddings.word.sparse = group.world_size == 1 and group.device.type == "cpu"
+        self.gradients = Gradients(model, ("loss", *VOTES), world_size=group.world_size)
         self.scale = LossScale(settings["precision"])
-        self.rank_weights = (1.0,) * self.group.world_size
+        self.rank_weights: tuple[float, ...] = (1.0,) * group.world_size
 
     def balance_load(self, rows: np.ndarray, before: Mapping[str, Any] | None) -> None:
         """Set the part of each batch that every rank computes.
