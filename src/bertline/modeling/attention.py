@@ -25,9 +25,10 @@ WITHOUT_PREPARATION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTIO
 class Packed(NamedTuple):
     """Boundaries of the sequences in a batch of one row of T tokens.
 
-    cu_seqlens: int32 [N + 1], ascending from 0 to T. A repeated T marks an empty slot, so that N can stay fixed.
-    positions: int64 [T], the position of each token in its sequence.
-    longest: an upper bound of the sequences' lengths.
+    Attributes:
+        cu_seqlens: int32 [N + 1], ascending from 0 to T. A repeated T marks an empty slot, so that N can stay fixed.
+        positions: int64 [T], the position of each token in its sequence.
+        longest: an upper bound of the sequences' lengths.
     """
 
     cu_seqlens: Tensor
