@@ -25,13 +25,13 @@ MAX_WIDTHS = 16
 # minimum.
 GOOD_ENOUGH = 1.045
 AS_GOOD = 0.004
-# A micro-batch of narrow rows has at most SHARE_OF_WIDTH of the samples that are expected of its width, so that the last
-# one, which may get only a few, has few empty rows. But it has MIN_SHARE of the tokens of full rows, and MIN_TOKENS.
+# A micro-batch of narrow rows has at most SHARE_OF_WIDTH of the samples expected of its width, so that the last one,
+# which may get only a few, has few empty rows. It has at least MIN_SHARE of the tokens of full rows, and MIN_TOKENS.
 SHARE_OF_WIDTH = 1 / 4
 MIN_SHARE = 1 / 16
 MIN_TOKENS = 1024
-# What is left after full packed micro-batches goes into smaller ones, with SMALL_SHARE of the tokens, if these have room
-# for SEQUENCES_OF_SMALL of the longest sequences.
+# What is left after full packed micro-batches goes into smaller ones, of SMALL_SHARE of the tokens, if these have
+# room for SEQUENCES_OF_SMALL of the longest sequences.
 SMALL_SHARE = 1 / 8
 SEQUENCES_OF_SMALL = 4
 
