@@ -55,8 +55,9 @@ class Phase:
     Attributes:
         learner: model, data and optimizer; a checkpoint's two safetensors files contain its tensors.
         verification: of the dataset's files, once in every process of a phase.
-        progress, best: counts, and the best step so far; a checkpoint's state.json contains them and the loss scale.
-        meter, journal: averages over steps, and the file for them, which only rank 0 has.
+        progress: counts, which a checkpoint's state.json contains, as it does `best` and the loss scale.
+        best: the best step so far.
+        journal: the file for the averages of `meter`; None if this is not rank 0.
         saved_step: step of the last checkpoint; None if there is none, or if it must be written again.
         saved_at: time of the last checkpoint, or of the beginning, by the clock of `time.monotonic`.
     """
@@ -297,8 +298,7 @@ class Phase:
         """Start writing a checkpoint of the current state. Training may continue meanwhile.
 
         Does nothing if this step already has a checkpoint: batches skipped since are skipped again after a resume.
-        Rolls back instead if a weight is not finite, which happens when an update overflows although its gradient is
-        finite.
+        Rolls back instead if a weight is not finite: an update can overflow although its gradient is finite.
         """
         if self.saved_step == self.progress.step:
             return
