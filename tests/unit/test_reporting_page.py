@@ -150,6 +150,39 @@ def test_figures_are_wellformed_and_tables_hold_the_numbers(record: Path) -> Non
     assert [float(line["train/mlm_loss"]) for line in curve] == [line["metrics"]["train/mlm_loss"] for line in journal]
 
 
+def test_what_the_report_before_wrote_is_removed_and_what_a_person_put_there_stays(record: Path) -> None:
+    theirs = [Path("report", name) for name in ("notes.md", "figures/theirs.svg", "figures/demo/theirs.svg")]
+    for path in theirs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("theirs")
+    other = record.with_name("other.json")
+    content = json.loads(record.read_text())
+    write(other, content | {"run": "other", "fingerprint": "f" * 16})
+    write_report([record, other], Path("report"))
+    assert Path("report/figures/held-out-losses.svg").exists()
+    write(record, content | {"phases": [], "finetunings": [], "kept": {}})
+    write_report([record], Path("report"))
+    left = {str(path.relative_to("report")) for path in Path("report").rglob("*") if path not in theirs}
+    assert left == {
+        *("index.html", "files.json", "figures", "tables", "figures/demo", "tables/demo"),
+        *(f"figures/demo/{name}.svg" for name in ("documents", "lengths-128", "lengths-512")),
+        *(f"tables/demo/{name}.csv" for name in ("scores", "summary", "corpora", "cleaning", "overlap")),
+    }
+    assert all(path.read_text() == "theirs" for path in theirs)
+
+
+def test_a_list_of_a_report_s_files_that_leads_out_of_its_folder_is_one_line(record: Path) -> None:
+    write_report([record], Path("report"))
+    Path("figures").mkdir()
+    Path("figures/theirs.svg").touch()
+    write(Path("report/files.json"), {"files": {"figures/../../figures/theirs.svg": ""}})
+    with pytest.raises(
+        BertlineError, match=r"^report/files\.json is damaged \(figures/\.\./\.\./figures/theirs\.svg is not"
+    ):
+        write_report([record], Path("report"))
+    assert Path("figures/theirs.svg").exists()
+
+
 def test_on_gpus_the_page_has_the_share_of_their_peak_and_what_the_training_cost(record: Path) -> None:
     """7.5 million tokens at 14,000 a second on 8 GPUs that drew 400 watts each."""
     for phase in Path("results/phases").iterdir():

@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, ViewType
 from synthetic_runs import START, journal_line, write, write_journal, write_run
 
+from bertline.results.report_files import ReportFiles
 from bertline.tracking import publishing
 from bertline.tracking.origin import read_origin
 from bertline.tracking.sending import digest_of_lines
@@ -164,12 +165,13 @@ def test_settings_of_equal_fingerprint_are_those_of_one_run(
 
 def figures(number: int) -> Path:
     """Write a report with figures of long names."""
-    report = Path("report/index.html")
-    (report.parent / "figures/demo").mkdir(parents=True)
-    report.write_text("<p>report")
+    files = ReportFiles(Path("report"))
     for one in range(number):
-        (report.parent / f"figures/demo/fine-tuning-of-a-task-of-their-own-number-{one:04d}.svg").write_text("<svg/>")
-    return report
+        name = f"figures/demo/fine-tuning-of-a-task-of-their-own-number-{one:04d}.svg"
+        files.write(name, "<svg/>", "0123456789abcdef")
+    files.finish()
+    (files.folder / "index.html").write_text("<p>report")
+    return files.folder / "index.html"
 
 
 @pytest.mark.parametrize("number", [130, 300])

@@ -25,7 +25,7 @@ from bertline.console import BertlineError
 from bertline.reporting.page import write_report
 from bertline.results.journal import read_journal
 from bertline.tracking import following, publishing, sqlite_file, store
-from bertline.tracking.store import initialise, track
+from bertline.tracking.store import initialise, read_entry, track
 
 URI = "sqlite:///mlflow.db"
 SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "track.py"
@@ -876,3 +876,18 @@ def test_the_figures_and_tables_of_the_report_are_artifacts_of_the_run(record: P
     stored = {file.path for folder in ("figures", "tables") for file in client.list_artifacts(run.info.run_id, folder)}
     assert {"figures/scores.svg", "figures/loss-by-tokens.svg", "tables/summary.csv"} <= stored
     assert "demo.md" in {file.path for file in client.list_artifacts(run.info.run_id)}
+
+
+def test_a_recipe_that_was_never_trained_gets_no_file_of_the_one_before(record: Path) -> None:
+    """The report of what succeeded when a run of the workflow fails is in one folder, whatever the recipe."""
+    other = record.with_name("record-ffffffffffffffff.json")
+    changed = {"fingerprint": "f" * 16, "phases": [], "finetunings": [], "kept": {}}
+    write(other, json.loads(record.read_text()) | changed)
+    report = write_report([record], Path("report"))
+    assert {artifact.folder for artifact in read_entry(record, report).artifacts} == {"", "figures", "tables"}
+    # The report is of the recipe before, and then of both, one after the other.
+    assert [artifact.path for artifact in read_entry(other, report).artifacts] == [other.resolve(), report]
+    write_report([other], Path("report"))
+    sent = {str(artifact.path) for artifact in read_entry(other, report).artifacts}
+    assert not {path for path in sent if "loss" in path or "scores.svg" in path or path.endswith(".md")}
+    assert {"report/tables/demo/corpora.csv", "report/figures/demo/documents.svg"} < sent

@@ -34,6 +34,7 @@ from bertline.reporting.scores import (
 from bertline.results import describe, paths
 from bertline.results.curves import cost_of, curve, phase_facts
 from bertline.results.records import Phase, Record, chosen_on_dev, is_current, one_line_damage_of, read_record
+from bertline.results.report_files import CARDS, FIGURES, TABLES, ReportFiles
 
 ToText = Callable[..., str]
 Figure = dict[str, Any]  # its title, and its SVG as an element
@@ -44,7 +45,7 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
 
     Returns the page's path. The same inputs give the same bytes. Unfinished stages are shown with their results so far.
     Of a damaged run BertlineError is raised at the end, when the others have a page, incomplete.html: Snakemake deletes
-    the index.html of a job that fails.
+    the index.html of a job that fails. What an earlier call wrote to the folder, and this one does not, is removed.
 
     Args:
         records: record-*.json of each run to show. Those of one name, from before and after a change of its recipe, are
@@ -56,15 +57,15 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
         raise BertlineError(f"one record was given twice ({', '.join(map(str, records))}); give each once")
     names = [run.name for run in runs]
     runs = _told_apart(runs)
-    sections = []
+    files, sections = ReportFiles(directory), []
     for run, name in zip(runs, names, strict=True):
         try:
             with one_line_damage_of(run):
                 if any(phase.finished for phase in run.phases):
-                    write_text(directory / "model-cards" / f"{run.name}.md", card_of_run(run))
+                    files.write(f"{CARDS}/{run.name}.md", card_of_run(run), run.fingerprint)
                 differing_settings([run])
                 outcomes([run])
-                section = _Section(run, name, directory)
+                section = _Section(run, name, files)
                 _page([section])
                 sections.append(section)
         except BertlineError as error:
@@ -83,17 +84,18 @@ def write_report(records: Sequence[Path | str], directory: Path) -> Path:
     evaluated = {run.name: run.phases for run in runs if curve(run.phases, "held_out/mlm_loss")[1]}
     if len(runs) > 1 and evaluated:
         losses = figures.held_out_losses, alternatives.of_held_out_losses
-        comparisons.append(_figure(directory, "held-out-losses", "Held-out loss of all runs", *losses, evaluated))
+        comparisons.append(_figure(files, "held-out-losses", "Held-out loss of all runs", *losses, evaluated))
     if by_step := scores_by_step(runs):
         table = [
             (name, step, *(f"{value:.4f}" for value in (spread.median, min(spread.values), max(spread.values))))
             for name, points in by_step.items()
             for step, spread in points
         ]
-        _write_table(directory / "tables", "scores-by-step", [("score", "step", "median", "worst", "best"), *table])
+        _write_table(files, "scores-by-step", [("score", "step", "median", "worst", "best"), *table])
         scores = figures.scores_by_step, alternatives.of_scores_by_step
-        comparisons.append(_figure(directory, "scores-by-step", "Scores by step of pretraining", *scores, by_step))
+        comparisons.append(_figure(files, "scores-by-step", "Scores by step of pretraining", *scores, by_step))
     page = _page(sections, side_by_side=side_by_side, comparisons=comparisons)
+    files.finish()
     incomplete = directory / "incomplete.html"
     if failures:
         write_text(incomplete, page)
@@ -144,26 +146,28 @@ def _told_apart(runs: Sequence[Record]) -> list[Record]:
     return [run if counts[run.name] == 1 else replace(run, name=f"{run.name}-{run.fingerprint[:6]}") for run in runs]
 
 
-def _figure(directory: Path, name: str, title: str, draw: ToText, describe: ToText, *args: Any, **more: Any) -> Figure:
+def _figure(
+    files: ReportFiles, name: str, title: str, draw: ToText, describe: ToText, *args: Any, record: str = "", **more: Any
+) -> Figure:
     """Draw to figures/`name`.svg, and return the figure for the page; both functions get the same arguments."""
     svg = draw(*args, **more)
-    write_text(directory / "figures" / f"{name}.svg", svg)
+    files.write(f"{FIGURES}/{name}.svg", svg, record)
     inline = figures.inline(svg, f"{title}. {describe(*args, **more)}")
     return {"title": title, "svg": Markup(inline)}  # noqa: S704 - drawn by us from numbers
 
 
-def _write_table(directory: Path, name: str, rows: Iterable[Sequence[Any]]) -> None:
+def _write_table(files: ReportFiles, name: str, rows: Iterable[Sequence[Any]], record: str = "") -> None:
     content = io.StringIO()
     csv.writer(content, lineterminator="\n").writerows(rows)
-    write_text(directory / f"{name}.csv", content.getvalue())
+    files.write(f"{TABLES}/{name}.csv", content.getvalue(), record)
 
 
 class _Section:
     """Contents of the page for one run. Creating it writes the run's tables and figures."""
 
-    def __init__(self, run: Record, name: str, directory: Path) -> None:
+    def __init__(self, run: Record, name: str, files: ReportFiles) -> None:
         self.run = run
-        self._directory = directory
+        self._files = files
         self.rows = score_rows(run)
         self.shows_published = any(row.published for row in self.rows)
         self.notes = [*seen_in_training(self.rows), *without_published(self.rows)]
@@ -178,7 +182,7 @@ class _Section:
         self.unfinished = unfinished_stages(run)
         folder, linked = paths.RUN.format(run=name), is_current(run)
         models = [(kept, f"{folder}/{kept.name}/model" if linked else str(kept.folder)) for kept in run.kept]
-        self.kept = [(kept, model, os.path.relpath(model, directory)) for kept, model in models]
+        self.kept = [(kept, model, os.path.relpath(model, files.folder)) for kept, model in models]
         self.recipes = _recipes(run)
         self.environment = _environment(run)
         drawn: tuple[ToText, ToText] = figures.loss_curve, alternatives.of_loss_curve
@@ -217,10 +221,10 @@ class _Section:
             self._table(phase.name, _curve_table(phase))
 
     def _figure(self, name: str, *figure: Any, **content: Any) -> Figure:
-        return _figure(self._directory, f"{self.run.name}/{name}", *figure, **content)
+        return _figure(self._files, f"{self.run.name}/{name}", *figure, record=self.run.fingerprint, **content)
 
     def _table(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
-        _write_table(self._directory / "tables" / self.run.name, name, rows)
+        _write_table(self._files, f"{self.run.name}/{name}", rows, self.run.fingerprint)
 
 
 def _recipes(run: Record) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from bertline.fingerprint import fingerprint
 from bertline.results import describe, paths
 from bertline.results.curves import places
 from bertline.results.records import Finetuning, Phase, Record, Training, chosen_on_dev
+from bertline.results.report_files import CARDS, report_files
 from bertline.tracking.tags import DATASET_DIGEST_TAG, PATH_TAG
 from bertline.tracking.thinning import thin
 
@@ -381,13 +382,12 @@ def _counts(card: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _report_artifacts(record: Record, report: Path) -> list[Artifact]:
-    """Return the existing files of a report: its page, and this run's figures, tables and model card."""
-    folder = report.parent
-    of_run = [*(folder / "figures" / record.name).glob("*.svg"), *(folder / "tables" / record.name).glob("*.csv")]
-    card = folder / "model-cards" / f"{record.name}.md"
-    return [Artifact(path) for path in (report, card) if path.exists()] + [
-        Artifact(path, path.parent.parent.name) for path in sorted(of_run)
-    ]
+    """Return the existing files of a report: its page, and the figures, tables and model card of this record's run."""
+    files = [Artifact(report)]
+    for path in report_files(report.parent, record.fingerprint):
+        folder = path.relative_to(report.parent).parts[0]
+        files.append(Artifact(path, "" if folder == CARDS else folder))
+    return [file for file in files if file.path.exists()]
 
 
 def _moment(training: Training, key: str, point: int) -> int | None:
