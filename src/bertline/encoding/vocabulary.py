@@ -13,7 +13,6 @@ import io
 import logging
 import re
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -56,7 +55,7 @@ MINIMUM_COUNT = 2
 # A vocabulary has the zero-width joiners if the text is spelled with them: Persian has 1 in 50 characters, Bengali 1 in
 # 2,000. In other text, a few names would make another normalizer than Google's necessary.
 JOINER_SHARE = 1e-5
-SPACE, MARK, LETTER = 0, 1, 2
+UNSEEN, SPACE, MARK, LETTER = range(4)
 _WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+")
 # Text without spaces between words, as Thai, has runs longer than Google's limit. A higher one costs time, which grows
 # with the square of a run's length (of Unigram while it is trained on runs that repeat themselves): WordPiece has it if
@@ -309,11 +308,13 @@ def _lines_of_block(file: BinaryIO, start: int) -> bytes:
 
 def _count_characters(texts: Iterator[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return how often each code point begins a word, and how often it continues one: int64 [all code points] each."""
-    kinds = np.array([_kind(chr(code)) for code in range(sys.maxunicode + 1)], dtype=np.uint8)
+    kinds = np.full(sys.maxunicode + 1, UNSEEN, dtype=np.uint8)
     initial = np.zeros(len(kinds), dtype=np.int64)
     continuing = np.zeros(len(kinds), dtype=np.int64)
     for text in texts:
         codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+        for code in np.unique(codes[kinds[codes] == UNSEEN]).tolist():
+            kinds[code] = _kind(chr(code))
         kind = kinds[codes]
         continues = kind == LETTER
         continues[1:] &= kind[:-1] == LETTER
@@ -324,11 +325,12 @@ def _count_characters(texts: Iterator[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _kind(character: str) -> int:
-    """Return the character's kind for BERT's pre-tokenizer: white space, a mark that is a word, or part of a word."""
-    if character.isspace():
-        return SPACE
-    is_mark = unicodedata.category(character).startswith("P") or (character.isascii() and not character.isalnum())
-    return MARK if is_mark else LETTER
+    """Return the character's kind for BERT's pre-tokenizer: part of a word, white space, or a mark that is a word.
+
+    Python's `unicodedata` would not do: it has another version of Unicode, which calls 100 other characters marks.
+    """
+    pieces = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(f"a{character}a")
+    return (LETTER, SPACE, MARK)[len(pieces) - 1]
 
 
 def _choose_alphabet(counts: np.ndarray, at_most: int) -> list[int]:

@@ -1,0 +1,48 @@
+"""The vocabulary that is trained: of which characters, of which text, the same each time."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from encoding_helpers import write_shard
+from tokenizers import pre_tokenizers
+
+from bertline.encoding import vocabulary
+from bertline.encoding.normalizer import bert_normalizer
+from bertline.encoding.vocabulary import train_wordpiece
+
+# Abbreviation signs of Bengali, Gurmukhi and Telugu, punctuation for Unicode but not for the library.
+YOUNG_MARKS = "\u09fd\u0a76\u0c77\u2e43\u2e44\u2e45\u2e46\u2e47\u2e48"
+
+
+def test_characters_are_counted_as_the_librarys_pre_tokenizer_divides_words() -> None:
+    """Whatever Unicode's version of each of them is: for every character that the normalizer leaves."""
+    codes = (chr(code) for code in range(sys.maxunicode + 1))
+    known = (f"a{code}b" for code in codes if unicodedata.category(code) not in ("Cn", "Co", "Cs"))
+    text = bert_normalizer(False, strip_accents=False).normalize_str("\n".join(known))
+    words = [word for word, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)]
+    wanted = Counter(word[0] for word in words), Counter(letter for word in words for letter in word[1:])
+    for counts, of_library in zip(vocabulary._count_characters(iter([text])), wanted, strict=True):
+        given = {chr(code): int(counts[code]) for code in np.flatnonzero(counts)}
+        assert {letter for letter in given | of_library if given.get(letter) != of_library[letter]} == set()
+
+
+def test_training_is_the_same_each_time_with_marks_that_are_letters_to_the_library(tmp_path: Path) -> None:
+    sentences = [f"word{mark} the cat{mark}" for mark in YOUNG_MARKS]
+    shard = write_shard(tmp_path / "0.txt.zst", [sentences] * 20)
+    trained = [train_wordpiece([shard], vocab_size=200, lowercase=False, strip_accents=False, seed=1) for _ in range(6)]
+    assert len({tokenizer.to_str() for tokenizer in trained}) == 1
+    ids = [trained[0].token_to_id(f"##{mark}") for mark in YOUNG_MARKS]
+    assert ids == list(range(ids[0], ids[0] + len(ids)))
+
+
+def test_a_script_of_many_characters_has_all_but_one_in_ten_thousand() -> None:
+    counts = np.zeros(0x6000, dtype=np.int64)
+    counts[0x4E00 : 0x4E00 + 3000] = 10
+    counts[0x5A00:0x5A02] = 1  # together less than one in ten thousand
+    assert vocabulary._choose_alphabet(counts, 10_000) == list(range(0x4E00, 0x4E00 + 3000))
+    assert vocabulary._choose_alphabet(counts, 2000) == list(range(0x4E00, 0x4E00 + 2000))
