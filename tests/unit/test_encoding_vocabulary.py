@@ -6,13 +6,17 @@ import sys
 import unicodedata
 from collections import Counter
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
+import pytest
 from encoding_helpers import write_shard
 from tokenizers import pre_tokenizers
 
+from bertline.corpus.compressed import read_compressed
 from bertline.encoding import vocabulary
 from bertline.encoding.normalizer import bert_normalizer
+from bertline.encoding.shards import size_of_shard
 from bertline.encoding.vocabulary import train_wordpiece
 
 # Abbreviation signs of Bengali, Gurmukhi and Telugu, punctuation for Unicode but not for the library.
@@ -38,6 +42,32 @@ def test_training_is_the_same_each_time_with_marks_that_are_letters_to_the_libra
     assert len({tokenizer.to_str() for tokenizer in trained}) == 1
     ids = [trained[0].token_to_id(f"##{mark}") for mark in YOUNG_MARKS]
     assert ids == list(range(ids[0], ids[0] + len(ids)))
+
+
+def test_a_line_of_several_blocks_belongs_to_the_first_and_is_read_in_pieces_of_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a line's time is linear in its length: reading on by a little would copy all before it again."""
+    monkeypatch.setattr(vocabulary, "SAMPLE_BLOCK_BYTES", 10_000)
+    long = "old river " * 4_500  # 45,000 bytes, and a newline
+    shard = write_shard(tmp_path / "0.txt.zst", [["a short line .", long.strip(), "another line ."]])
+    size, reads = size_of_shard(shard), 0
+
+    class Counted:
+        def __init__(self, file: BinaryIO) -> None:
+            self._file = file
+            self.seek = file.seek
+
+        def read(self, size: int) -> bytes:
+            nonlocal reads
+            reads += 1
+            return self._file.read(size)
+
+    with read_compressed(shard) as file:
+        counted = cast(BinaryIO, Counted(file))
+        blocks = [vocabulary._lines_of_block(counted, start) for start in range(0, size, 10_000)]
+    assert blocks == [f"a short line .\n{long.strip()}\n".encode(), b"", b"", b"", b"another line .\n\n"]
+    assert reads == len(blocks) + 4
 
 
 def test_a_script_of_many_characters_has_all_but_one_in_ten_thousand() -> None:

@@ -300,10 +300,11 @@ def _lines_of_block(file: BinaryIO, start: int) -> bytes:
     begin = block.find(b"\n") + 1 if before else 0
     if before and not begin:
         return b""
-    while not block.endswith(b"\n") and (more := file.read(4096)):
+    pieces = [block[begin:]]
+    while not pieces[-1].endswith(b"\n") and (more := file.read(SAMPLE_BLOCK_BYTES)):
         end = more.find(b"\n") + 1
-        block += more[:end] if end else more
-    return block[begin:]
+        pieces.append(more[:end] if end else more)
+    return b"".join(pieces)
 
 
 def _count_characters(texts: Iterator[str]) -> tuple[np.ndarray, np.ndarray]:
