@@ -64,6 +64,10 @@ def test_the_description_the_cards_and_the_experiment_alter_no_result() -> None:
         ({"mirrors": ["https://dumps.wikimedia.org"]}, "the key 'contact' is missing"),
         ({"datasets__both": {"path": "elsewhere"}}, "elsewhere/dataset.json does not exist"),
         (
+            {"datasets__both__tokenizer": {"train": "bpe", "vocab_size": 260}},
+            "datasets.both.tokenizer.vocab_size: given 260, allowed is at least 261",
+        ),
+        (
             {"datasets__both__evaluation_overlap": "drop", "evaluation": {}, "runs__first__finetune": {}},
             "evaluation: missing, but a dataset sets evaluation_overlap",
         ),
