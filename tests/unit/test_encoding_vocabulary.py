@@ -5,19 +5,22 @@ from __future__ import annotations
 import sys
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import numpy as np
 import pytest
+from corpus_recipe import schema_of_configurations
 from encoding_helpers import write_shard
-from tokenizers import pre_tokenizers
+from tokenizers import Tokenizer, pre_tokenizers
 
+from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed
 from bertline.encoding import vocabulary
 from bertline.encoding.normalizer import bert_normalizer
 from bertline.encoding.shards import size_of_shard
-from bertline.encoding.vocabulary import train_wordpiece
+from bertline.encoding.vocabulary import TRAINERS, train_byte_level, train_wordpiece
 
 # Abbreviation signs of Bengali, Gurmukhi and Telugu, punctuation for Unicode but not for the library.
 YOUNG_MARKS = "\u09fd\u0a76\u0c77\u2e43\u2e44\u2e45\u2e46\u2e47\u2e48"
@@ -76,3 +79,23 @@ def test_a_script_of_many_characters_has_all_but_one_in_ten_thousand() -> None:
     counts[0x5A00:0x5A02] = 1  # together less than one in ten thousand
     assert vocabulary._choose_alphabet(counts, 10_000) == list(range(0x4E00, 0x4E00 + 3000))
     assert vocabulary._choose_alphabet(counts, 2000) == list(range(0x4E00, 0x4E00 + 2000))
+
+
+def test_the_least_vocabulary_of_bpe_is_that_of_the_configuration(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "0.txt.zst", [["the old river ran ."]])
+    least = schema_of_configurations()["$defs"]["tokenizer"]["else"]["allOf"][0]["then"]["properties"]["vocab_size"]
+    assert least == {"minimum": 261}
+    tokenizer = train_byte_level([shard], vocab_size=261, lowercase=False, strip_accents=False, seed=1)
+    assert tokenizer.get_vocab_size() == 261
+    with pytest.raises(BertlineError, match="given 260, allowed for byte-level BPE is at least 261"):
+        train_byte_level([shard], vocab_size=260, lowercase=False, strip_accents=False, seed=1)
+
+
+@pytest.mark.parametrize("train", TRAINERS.values())
+@pytest.mark.parametrize("documents", [[], [[""]], [["", ""], [""]]])
+def test_training_on_empty_lines_says_that_there_is_no_text(
+    tmp_path: Path, train: Callable[..., Tokenizer], documents: list[list[str]]
+) -> None:
+    shard = write_shard(tmp_path / "0.txt.zst", documents)
+    with pytest.raises(BertlineError, match=r"there is no text to train a tokenizer on in .*0\.txt\.zst; add some"):
+        train([shard], vocab_size=300, lowercase=False, strip_accents=False, seed=1)

@@ -131,10 +131,10 @@ def train_byte_level(
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     if vocab_size < (least := len(SPECIAL_TOKENS) + len(alphabet)):
         raise BertlineError(f"vocab_size: given {vocab_size}, allowed for byte-level BPE is at least {least}")
-    if not any(size_of_shard(path) for path in shards):
-        raise _no_text(shards)
     normalizer = bert_normalizer(lowercase, handle_chinese_chars=False, strip_accents=strip_accents)
     sample = choose_sample(shards, normalizer, seed=seed, sample_bytes=SAMPLE_BYTES)
+    if all(text.isspace() for text in read_sample(sample)):
+        raise _no_text(shards)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = bert_normalizer(
         lowercase, handle_chinese_chars=False, strip_accents=strip_accents, joiners=_has_joiners(sample)
