@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from synthetic_runs import journal_line, write, write_finetuning, write_journal,
 from bertline.console import BertlineError
 from bertline.results.describe import describe_network, flatten
 from bertline.results.journal import read_journal, read_last_points
-from bertline.results.records import Finetuning, read_record
+from bertline.results.records import Finetuning, read_record, records_in
 from bertline.tracking.run_tree import DatasetInput, Entry, _task_dataset, lay_out
 
 
@@ -59,6 +60,37 @@ def test_record_without_a_key_is_one_line_naming_it(record: Path) -> None:
     write(record, content)
     with pytest.raises(BertlineError, match="lacks the key 'experiment'"):
         read_record(record)
+
+
+def test_a_record_of_another_project_is_one_line(record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its results would be looked for here, and every stage be one that is not finished."""
+    here = tmp_path / "here"
+    write_run(here, tasks=())
+    disk = tmp_path / "disk"
+    Path("results").rename(disk)
+    Path("results").symlink_to(disk)
+    monkeypatch.chdir(here)
+    for given in (tmp_path / record, Path("..") / record):
+        with pytest.raises(BertlineError, match=f"^{given} is of the project in {tmp_path}; run this there$"):
+            read_record(given)
+
+
+@pytest.mark.parametrize("linked", ["results", "results/runs", "results/runs/demo"])
+def test_a_record_of_this_project_is_read_by_any_of_its_paths(record: Path, tmp_path: Path, linked: str) -> None:
+    disk = tmp_path / "disk" / linked
+    disk.parent.mkdir(parents=True)
+    Path(linked).rename(disk)
+    Path(linked).symlink_to(disk)
+    Path("link.json").symlink_to(record)
+    for given in (record, record.absolute(), record.resolve(), Path("link.json")):
+        assert read_record(given).finished
+    shutil.copy(record, "copy.json")
+    assert read_record("copy.json").finished
+
+
+def test_the_folder_of_a_run_stands_for_its_record(record: Path) -> None:
+    Path("results/runs/demo/record.json").symlink_to(record.name)
+    assert records_in(["results/runs/demo"]) == records_in(["results/runs"]) == [Path("results/runs/demo/record.json")]
 
 
 def test_a_phase_without_its_recipe_is_unfinished(record: Path) -> None:

@@ -15,7 +15,7 @@ def curves(records: list[Path], *, folder: Path = FOLDER, follow: float | None =
     """Write curves.
 
     Args:
-        records: record.json of each run, or a folder of runs, which is searched at each repetition.
+        records: record.json or folder of each run, or a folder of runs, which is searched at each repetition.
         folder: for csv/{run}/{training}.csv and tensorboard/{run}/{training}/.
         follow: repeat at this interval, in seconds, until interrupted.
     """

@@ -24,7 +24,7 @@ def track(
     """Send results.
 
     Args:
-        records: record.json of each run, or a folder of runs, which is searched at each repetition.
+        records: record.json or folder of each run, or a folder of runs, which is searched at each repetition.
         uri: the tracking store (default: $MLFLOW_TRACKING_URI, or mlflow.db here).
         report: the report's index.html, kept with each run.
         output: write the number of points of each stage to this file.

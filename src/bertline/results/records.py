@@ -232,11 +232,13 @@ def is_current(record: Record) -> bool:
 
 
 def records_in(given: Sequence[Path | str]) -> list[Path]:
-    """Return the records among the `given` paths: files, or folders of runs such as results/runs, perhaps absent."""
+    """Return the records of the `given` paths: files, runs' folders, or folders of these as results/runs, also absent."""
     found: list[Path] = []
     for path in map(Path, given):
         if path.suffix == ".json" or path.is_file():  # also a folder in the place of a record
             found.append(path)
+        elif record := record_in(path):
+            found.append(record)
         else:
             found += filter(None, map(record_in, sorted(path.glob("*"))))
     return found
@@ -253,9 +255,10 @@ def runs_in(given: Sequence[Path | str]) -> list[Path]:
 def read_record(path: Path | str) -> Record:
     """Read a record-{fingerprint}.json, or a run's record.json, and everything it refers to.
 
-    Raises BertlineError for a malformed file, and for names that cannot be those of files, as reports make them.
+    Raises BertlineError for a malformed file, for names that cannot be those of files, as reports make them, and for a
+    record of another project than that of the working directory.
     """
-    path = Path(path)
+    given = path = Path(path)
     if path.name == paths.RUN_RECORD:
         path = record_in(path.parent) or path
     path = path.resolve()  # the record.json next to the run's links is a link to it
@@ -264,6 +267,7 @@ def read_record(path: Path | str) -> Record:
         if not all(isinstance(content[key], str) for key in ("run", "experiment", "fingerprint")):
             raise TypeError("a name is not a text")
         _check_names(content)
+        _check_project(given, path, content["run"])
         dataset = _read_dataset(content["dataset"], content["phases"])
         finetunings = [_read_finetuning(finetuning) for finetuning in content["finetunings"]]
         return Record(
@@ -292,6 +296,19 @@ def _check_names(content: dict[str, Any]) -> None:
             raise ValueError(f"{name!r} is not a name of letters, digits and _ . -")
     if "/" in content["run"] + content["fingerprint"]:
         raise ValueError("the name of the run or its fingerprint has a slash")
+
+
+def _check_project(given: Path, path: Path, run: str) -> None:
+    """Raise BertlineError for a record of another project: none of its results would be found from here.
+
+    results/, results/runs and a run's folder may be links to another disk, and a record may be anywhere else.
+    """
+    folder = Path(paths.RUN.format(run=run))
+    if path.parent.parent == folder.parent.resolve() or path.parent == folder.resolve():
+        return
+    for record in (given.absolute(), path):
+        if record.parts[-4:-2] == folder.parent.parts:
+            raise BertlineError(f"{given} is of the project in {record.parents[3].resolve()}; run this there")
 
 
 def _read_dataset(entry: dict[str, Any] | None, phases: Sequence[dict[str, Any]]) -> EncodedDataset:
