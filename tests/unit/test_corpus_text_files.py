@@ -45,6 +45,16 @@ def test_a_file_is_a_document_and_blank_lines_part_paragraphs(tmp_path: Path) ->
     assert (counts["read"], counts["kept"], counts["dropped"], counts["files"]) == (1, 1, {}, 1)
 
 
+def test_paragraphs_without_a_letter_or_digit_are_counted(tmp_path: Path) -> None:
+    """Those with symbols are counted apart: Braille and emoji are text to somebody."""
+    text = put(tmp_path / "a.txt", "One.\n\n* * *\n\n-----\n\n😀 👍\n\nTwo.\n\n⠠⠃⠗⠁⠊⠇⠇⠑\n\n…\n")
+    braille = put(tmp_path / "b.txt", "⠠⠃⠗⠁⠊⠇⠇⠑\n⠠⠃⠗⠁⠊⠇⠇⠑\n")
+    (document,), counts = read(tmp_path, text, braille)
+    assert document["text"] == "One.\nTwo."
+    assert counts["dropped"] == {"empty": 1}
+    assert counts["paragraphs_removed"] == {"symbols": 3, "punctuation": 3}
+
+
 def test_files_keep_their_order_and_gzip_is_read(tmp_path: Path) -> None:
     files = [put(tmp_path / "z.txt", "Last."), put(tmp_path / "a.txt.gz", "First.")]
     documents, _ = read(tmp_path, *files)

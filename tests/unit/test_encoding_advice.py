@@ -55,6 +55,18 @@ def test_text_hidden_by_unk_is_warned_of_by_characters(tmp_path: Path) -> None:
         ),
         ({"sentences": 10}, ["a sentence has 500 tokens on average, so hardly any ends were found"]),
         (
+            {"corpora": [{"name": "tales", "read": 9, "dropped": {"empty": 8}, "paragraphs_removed": {"symbols": 8}}]},
+            [
+                "89% of the documents of tales were dropped as empty",
+                "8 paragraphs of tales have symbols, such as emoji or Braille, but no letter or digit, and are "
+                "left out",
+            ],
+        ),
+        (
+            {"corpora": [{"name": "tales", "read": 9, "kept": 9, "paragraphs_removed": {"symbols": 8}}]},
+            [],
+        ),
+        (
             {"corpora": [{"name": "wiki", "lost": {"places": 2, "bytes": 12000, "pages": 3}}]},
             [
                 "the dump of wiki is damaged in 2 places: 12,000 bytes of it could not be unpacked, and 3 pages are "

@@ -78,11 +78,20 @@ class Converter:
         self.cleaning: Counts = counts_of(corpus["settings"])
         self.judge = judge_of(corpus["settings"], self.cleaning)
         self.gutenberg_lines_removed = self.divided = 0
+        self.paragraphs_removed = {"symbols": 0, "punctuation": 0}
 
     def counts(self) -> dict[str, Any]:
-        """Return the part's counts: `gutenberg_lines_removed`; `divided`, the additional documents made by dividing
-        long ones; and, if there are steps, `cleaning`, what each of them removed."""
-        counts = {"gutenberg_lines_removed": self.gutenberg_lines_removed, "divided": self.divided}
+        """Return the part's counts.
+
+        They are `gutenberg_lines_removed`; `divided`, the additional documents made by dividing long ones;
+        `paragraphs_removed`, those without a letter or digit: with `symbols`, such as emoji, or of `punctuation` alone;
+        and, if there are steps, `cleaning`, what each of them removed.
+        """
+        counts = {
+            "gutenberg_lines_removed": self.gutenberg_lines_removed,
+            "divided": self.divided,
+            "paragraphs_removed": self.paragraphs_removed,
+        }
         return {**counts, "cleaning": self.cleaning} if len(self.cleaning) > 1 else counts
 
     def documents(self, lines: Iterable[str], origin: Origin) -> Iterator[Document | Dropped]:
@@ -95,7 +104,7 @@ class Converter:
         """
         for number, piece in enumerate(_pieces(without_licence(lines, self))):
             self.divided += number > 0
-            whole = paragraphs(piece, wrapped=not self.lines_are_sentences)
+            whole = self._with_letters(paragraphs(piece, wrapped=not self.lines_are_sentences))
             text = "\n".join(clean_paragraphs(whole, (), self.steps, self.cleaning) if self.steps else whole)
             text, reason = self.judge(text) if text else (text, None)
             if reason is not None:
@@ -107,9 +116,18 @@ class Converter:
             document_id = f"{origin.id}@{number}" if number else origin.id
             yield Document(id=document_id, title=tidy(origin.title), text=text, source=self.source, url=origin.url)
 
+    def _with_letters(self, paragraphs: Iterable[str]) -> Iterator[str]:
+        """Yield the paragraphs that contain a letter or digit, and count the others: rows of stars between scenes."""
+        for paragraph in paragraphs:
+            if any(map(str.isalnum, paragraph)):
+                yield paragraph
+            else:
+                has_symbols = any(unicodedata.category(character) == "So" for character in paragraph)
+                self.paragraphs_removed["symbols" if has_symbols else "punctuation"] += 1
+
 
 def paragraphs(lines: list[str], *, wrapped: bool) -> Iterator[str]:
-    """Yield the tidy paragraphs of a text that contain a letter or digit.
+    """Yield the tidy paragraphs of a text.
 
     Blank lines separate them, and the ideographic spaces with which paragraphs of Japanese and Chinese begin. The lines
     between are joined, because books are hard-wrapped: with a space, but not in scripts without spaces, nor after a
@@ -123,9 +141,7 @@ def paragraphs(lines: list[str], *, wrapped: bool) -> Iterator[str]:
     for line, given in zip([*tidied, ""], [*lines, ""], strict=True):
         was_alone, is_alone = is_alone, not is_wrapped or _is_long(line)
         if paragraph and (not line or was_alone or is_alone or given.startswith("\u3000")):
-            joined = tidy(_joined(paragraph)) if len(paragraph) > 1 else paragraph[0].removesuffix(SOFT_HYPHEN)
-            if any(character.isalnum() for character in joined):  # not a row of stars between scenes
-                yield joined
+            yield tidy(_joined(paragraph)) if len(paragraph) > 1 else paragraph[0].removesuffix(SOFT_HYPHEN)
             paragraph = []
         if line:  # without the soft hyphen that tells how to join it
             paragraph.append(line + SOFT_HYPHEN if given.rstrip().endswith(SOFT_HYPHEN) else line)

@@ -102,6 +102,12 @@ def _of_dropped(corpus: Json) -> Iterator[str]:
         if found := mostly(kind):
             most = f", most by {found[1]}" if found[1] != kind else ""
             yield f"{found[0]:.0%} of the documents of {name} were dropped as {kind.rstrip('_')}{most}; {remedy}"
+    removed = corpus.get("paragraphs_removed", {}).get("symbols", 0)
+    if removed and mostly("empty"):
+        yield (
+            f"{removed:,} paragraphs of {name} have symbols, such as emoji or Braille, but no letter or digit, and are "
+            "left out; write Braille in letters"
+        )
     skipped = corpus.get("members_skipped", {}).get("not a text", 0)
     if skipped > SKIPPED_TO_READ * read:
         yield (
