@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from encoding_helpers import SPECIAL, make_dataset
+from encoding_helpers import SPECIAL, VOCABULARY, make_dataset
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import open_dataset
+from bertline.encoding.tokenizer import make_tokenizer
 from bertline.encoding.trigram import BITS, fit, predict, trigram_cross_entropy
 
 SCRIPT = Path(__file__).parents[2] / "workflow/scripts/trigram_baseline.py"
@@ -112,6 +113,20 @@ def test_the_baseline_beats_guessing_and_is_the_same_each_time(tmp_path: Path) -
     assert few["cross_entropy"] > first["cross_entropy"]
     with pytest.raises(BertlineError, match="no training or no held-out tokens"):
         trigram_cross_entropy(train, held_out, [])
+
+
+def test_an_unknown_token_that_is_asked_for_is_a_word_of_the_model(tmp_path: Path) -> None:
+    """Masks that another program made may be at [UNK]: the loss is that of a vocabulary with a word in its place."""
+    losses = []
+    for name, stop in (("known", "."), ("unknown", "[UNK]")):
+        words = [word for word in VOCABULARY if word != "." or stop == "."]
+        card = make_dataset(tmp_path / name, tokenizer=make_tokenizer(words, lowercase=True, source="the test"))
+        train, held_out = open_dataset(card, 64, "train"), open_dataset(card, 64, "held_out")
+        tokens = [held_out.gather([sample]).tokens for sample in range(len(held_out))]
+        asked = [(sample, np.flatnonzero(ids == words.index(stop))) for sample, ids in enumerate(tokens)]
+        assert sum(len(at) for _, at in asked) > 20
+        losses.append(trigram_cross_entropy(train, held_out, asked)["cross_entropy"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-9)
 
 
 def test_context_does_not_reach_into_the_sample_before(tmp_path: Path) -> None:

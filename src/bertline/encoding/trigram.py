@@ -76,7 +76,7 @@ def trigram_cross_entropy(
     Args:
         train: samples with about `max_tokens` tokens, evenly spaced over the split, are used.
         held_out: the samples that `positions` refer to.
-        positions: (sample, positions within it); none may be a special token.
+        positions: (sample, positions within it).
 
     Returns:
         `cross_entropy` in nats per token, the predicted `tokens`, `training_tokens`, and the three `discounts` of each
@@ -86,13 +86,14 @@ def trigram_cross_entropy(
     """
     tokenizer = train.card["tokenizer"]
     special = np.array(sorted(tokenizer["special_tokens"].values()), dtype=np.uint64)
-    trigrams = _trigrams(train, _spread(train, max_tokens))
-    trigrams = trigrams[~np.isin(trigrams & MASK, special)]
     wanted = _asked_trigrams(held_out, list(positions))
+    never = np.setdiff1d(special, wanted & MASK)  # masks of an import may be at [UNK], which is then a word
+    trigrams = _trigrams(train, _spread(train, max_tokens))
+    trigrams = trigrams[~np.isin(trigrams & MASK, never)]
     if not len(trigrams) or not len(wanted):
         raise BertlineError("there are no training or no held-out tokens to compare; give the dataset more text")
     orders = fit(trigrams)
-    probabilities = predict(orders, wanted, tokenizer["vocab_size"] - len(special))
+    probabilities = predict(orders, wanted, tokenizer["vocab_size"] - len(never))
     return {
         "cross_entropy": float(-np.log(probabilities).mean()),
         "tokens": len(probabilities),
