@@ -111,6 +111,33 @@ def test_points_up_to_the_last_checkpoint_are_there_once(run: Path) -> None:
     assert {"average_loss", "learning_rate", "samples_per_second"} <= shown(events_folder()).keys()
 
 
+def test_a_csv_that_a_spreadsheet_saved_in_another_encoding_is_written_anew(run: Path) -> None:
+    train_to(run, [0, 10], durable=10)
+    write()
+    Path(f"results/curves/csv/demo/{PHASE}.csv").write_bytes("step,Zeitpunkt für Müller".encode("latin-1"))
+    assert write() == 1
+    check([0, 10])
+
+
+@pytest.mark.parametrize("deleted", [0, 1, 2])
+def test_after_an_event_file_was_deleted_every_point_is_there_once(run: Path, deleted: int) -> None:
+    for last in (10, 20, 30):
+        train_to(run, list(range(0, last + 1, 10)), durable=last)
+        write()
+    sorted(events_folder().iterdir())[deleted].unlink()
+    another = events_folder() / "events.out.tfevents.1700000000.host"  # of another program
+    another.touch()
+    for _ in range(2):
+        write()
+        check([0, 10, 20, 30])
+    files = {path.name for path in events_folder().iterdir()}
+    assert another.name in files
+    train_to(run, [0, 10, 20, 30, 40], durable=40)
+    write()
+    check([0, 10, 20, 30, 40])
+    assert len(set(events_folder().iterdir())) == len(files) + 1
+
+
 def test_a_return_to_an_earlier_checkpoint_takes_points_back(run: Path) -> None:
     train_to(run, [0, 10, 20, 30], durable=30)
     write()

@@ -33,9 +33,9 @@ TAGS = {
     "train/samples_per_second": "samples_per_second",
     "train/epoch": "epoch",
 }
-EVENTS = "events.out.tfevents.{written:010d}.step-{step}.time-{timestamp}"
+EVENTS = "events.out.tfevents.{number:010d}.step-{step}.time-{timestamp}"
 UNFINISHED = ".unfinished"  # without "tfevents", by which TensorBoard finds its files
-OF_EVENTS = re.compile(r"\.step-(\d+)\.time-(\d+)$")
+OF_EVENTS = re.compile(r"\.(\d{10,})\.step-(\d+)\.time-(\d+)$")
 
 
 def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
@@ -86,33 +86,42 @@ def _write_csv(training: Training, path: Path) -> bool:
     writer = csv.DictWriter(table, ["step", "timestamp", *names], lineterminator="\n")
     writer.writeheader()
     writer.writerows({"step": point.step, "timestamp": point.timestamp, **point.metrics} for point in training.journal)
-    if path.exists() and path.read_text(encoding="utf-8") == table.getvalue():
+    # As bytes: a spreadsheet may have saved it in another encoding.
+    if path.exists() and path.read_bytes() == table.getvalue().encode():
         return False
     write_text(path, table.getvalue())
     return True
 
 
 def _add_events(training: Training, folder: Path) -> None:
-    """Add an event file with the points that are not in those of `folder`; one may also take points back."""
+    """Add an event file with the points that are not in those of `folder`; one may also take points back.
+
+    If one of them was deleted, so are the others, and all points are written again.
+    """
     points = {(point.step, point.timestamp) for point in training.journal}
-    ends = [_end_of(path) for path in sorted(folder.glob("events.out.tfevents.*"))]
+    files = _event_files(folder)
+    if [number for number, _, _ in files] != list(range(len(files))):
+        for path in reversed(files.values()):  # after a kill, the first one that is left is still not number 0
+            path.unlink()
+        files = {}
+    ends = [(step, timestamp) for _, step, timestamp in files]
     # A file ends with a point of the journal only if the points before it are the journal's as well.
     kept = next((end[0] for end in reversed(ends) if end in points), -1)
     taken_back = bool(ends) and ends[-1] not in points
     new = [point for point in training.journal if point.step > kept]
     if new or taken_back:
-        _write_events(new, folder, training.journal[-1], dropped_from=kept + 1 if taken_back else None)
+        end = training.journal[-1]
+        path = folder / EVENTS.format(number=len(files), step=end.step, timestamp=end.timestamp)
+        _write_events(new, path, dropped_from=kept + 1 if taken_back else None)
 
 
-def _end_of(path: Path) -> tuple[int, int]:
-    """Return the step and the time of an event file's last point; (-1, -1) for a file of another program."""
-    found = OF_EVENTS.search(path.name)
-    return (int(found[1]), int(found[2])) if found else (-1, -1)
+def _event_files(folder: Path) -> dict[tuple[int, int, int], Path]:
+    """Return the event files in order, each by its number and its last point's step and time; no other program's."""
+    found = ((OF_EVENTS.search(path.name), path) for path in folder.glob("events.out.tfevents.*"))
+    return dict(sorted(((int(of[1]), int(of[2]), int(of[3])), path) for of, path in found if of))
 
 
-def _write_events(
-    points: Sequence[JournalPoint], folder: Path, last: JournalPoint, *, dropped_from: int | None
-) -> None:
+def _write_events(points: Sequence[JournalPoint], path: Path, *, dropped_from: int | None) -> None:
     from tensorboardX.proto.event_pb2 import Event, SessionLog
     from tensorboardX.record_writer import RecordWriter
     from tensorboardX.summary import scalar
@@ -124,13 +133,12 @@ def _write_events(
         for name, value in point.metrics.items():
             summary = scalar(TAGS.get(name, name), value)
             events.append(Event(wall_time=point.timestamp / 1000, step=point.step, summary=summary))
-    number = len(list(folder.glob("events.out.tfevents.*")))
-    folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / UNFINISHED
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(UNFINISHED)
     # Its SummaryWriter writes in a thread, which a full disk ends: then it waits for ever.
     with closing(RecordWriter(str(aside.absolute()))) as writer:
         for event in events:
             writer.write(event.SerializeToString())
         writer.flush()
-    aside.rename(folder / EVENTS.format(written=number, step=last.step, timestamp=last.timestamp))
-    fsync_directory(folder)
+    aside.rename(path)
+    fsync_directory(path.parent)
