@@ -137,6 +137,32 @@ def test_in_another_experiment_the_model_is_logged_again_and_its_version_stays_w
         assert log_model(moved, uri=uri(), register="river-bert").endswith("river-bert version 2")
 
 
+def test_a_model_whose_files_were_deleted_is_logged_and_registered_again(record: Path) -> None:
+    track([record], uri())
+    log_model(record, uri=uri(), register="river-bert")
+    shutil.rmtree("mlartifacts/models")
+    for _ in range(2):
+        load = log_model(record, uri=uri(), register="river-bert")
+        assert load.endswith("river-bert version 2")
+    assert "a river" in mlflow.transformers.load_model("models:/river-bert/2")("a river is [MASK]")[0]["sequence"]
+    moved = another_record(record, "f" * 16, experiment="other")
+    track([moved], uri())
+    shutil.rmtree("mlartifacts/models")
+    assert log_model(moved, uri=uri(), register="river-bert").endswith("river-bert version 3")
+
+
+def test_the_same_weights_of_other_results_get_a_version_of_their_own(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, theirs = uri(), tmp_path / "theirs"
+    shutil.copytree("results", theirs / "results")
+    for folder, number in ((tmp_path, 1), (theirs, 2)):
+        monkeypatch.chdir(folder)
+        track([record], store)
+        for _ in range(2):
+            assert log_model(record, uri=store, register="river-bert").endswith(f"river-bert version {number}")
+
+
 def test_a_phase_trained_again_gives_a_new_model_and_version(record: Path) -> None:
     track([record], uri())
     log_model(record, uri=uri(), register="river-bert")

@@ -158,13 +158,15 @@ def _run_of(client: MlflowClient, experiment: Experiment | None, model: _Model, 
 def _logged(client: MlflowClient, run: Run, fingerprint: str) -> LoggedModel | None:
     """Return this run's complete logged model of a phase or fine-tuning, if there is one; remove incomplete ones.
 
-    Models of other runs, and entries of checkpoints, are neither returned nor removed.
+    Models of other runs, entries of checkpoints, and models whose files were deleted, are neither returned nor removed.
     """
     for model in list(find_logged_models(client, run.info.experiment_id, fingerprint)):
         if model.source_run_id != run.info.run_id or PATH_TAG in model.tags:
             continue
         if model.status == "READY":
-            return model
+            if _has_files(client, model.model_id):
+                return model
+            continue
         client.delete_logged_model(model.model_id)
     return None
 
@@ -240,17 +242,22 @@ def _register(client: MlflowClient, record: Record, model: _Model, logged: Logge
     return str(found.version)
 
 
+def _has_files(client: MlflowClient, model_id: str) -> bool:
+    """Return whether the store has the file by which MLflow loads a logged model."""
+    return any(file.path == "MLmodel" for file in client.list_logged_model_artifacts(model_id))
+
+
 def _is_there(client: MlflowClient, model_id: str) -> bool:
-    """Return whether a logged model was not deleted."""
+    """Return whether neither a logged model nor its files were deleted."""
     from mlflow.exceptions import MlflowException
 
     try:
         client.get_logged_model(model_id)
+        return _has_files(client, model_id)
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         return False
-    return True
 
 
 def _explain_unregistered(name: str, error: Exception) -> str:
