@@ -562,6 +562,58 @@ def test_a_secret_with_the_end_of_a_line_is_refused_and_never_shown(
     assert "abcdefgh" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://[::1/m",
+        "https://someone:abc[d@host/m",
+        "https://someone:abc/d@host/m",
+        "https://someone:abc#d@host/m",
+        "http://host:99999",
+        "http://host:abcd",
+        "postgresql://someone:abc[d@host/m",
+        "postgresql://someone:abc@d@host/m",
+        "postgresql://host:abcd/m",
+        "postgresql://host:99999/m",
+    ],
+)
+def test_an_address_that_cannot_be_read_is_one_line_without_its_password(
+    record: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setattr(store, "_new_client", lambda _: pytest.fail("MLflow would try it for a minute"))
+    scheme = re.escape(address.partition(":")[0])
+    refusal = rf"^MLflow's address, {scheme}://\.\.\., has no readable host and port; percent-encode [^\n]*$"
+    for use in (lambda: track([record], address), lambda: initialise(address), lambda: store.check_server(address)):
+        with pytest.raises(BertlineError, match=refusal) as caught:
+            use()
+        assert "abc" not in str(caught.value)
+
+
+@pytest.mark.parametrize("character", ["/", "#", "?", "%2F"])
+def test_the_host_of_a_database_is_found_behind_any_password_that_it_can_have(
+    record: Path, monkeypatch: pytest.MonkeyPatch, character: str
+) -> None:
+    monkeypatch.setattr(store, "_new_client", lambda _: pytest.fail("MLflow would try it for a minute"))
+    with pytest.raises(BertlineError, match=r"^MLflow at postgresql://127\.0\.0\.1:9/m does not answer"):
+        track([record], f"postgresql://someone:abc{character}d@127.0.0.1:9/m")
+
+
+@pytest.mark.parametrize("address", ["sqlite:///mlflow.db\n", " http://127.0.0.1:9", "http://127.0.0.1:9\r"])
+def test_an_address_with_the_end_of_a_line_is_one_line_and_makes_no_file(record: Path, address: str) -> None:
+    before = set(Path.cwd().iterdir())
+    with pytest.raises(
+        BertlineError, match=r"^MLflow's address begins or ends with white space; set MLFLOW_TRACKING_URI"
+    ):
+        track([record], address)
+    assert set(Path.cwd().iterdir()) == before
+
+
+def test_a_home_folder_that_no_shell_replaced_is_one_line_and_makes_no_folder(record: Path) -> None:
+    with pytest.raises(BertlineError, match=r"^sqlite:///~/runs\.db has a ~, which only a shell replaces; write "):
+        track([record], "sqlite:///~/runs.db")
+    assert not Path("~").exists()
+
+
 def test_after_a_file_that_was_tried_in_vain_no_other_is_tried(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
@@ -597,7 +649,6 @@ def test_a_database_that_is_down_is_one_line_before_mlflow_tries_it(
     [
         "postgresql:///mlflow",
         "postgresql://a,b/m",
-        "postgresql://h:x/m",
         "postgresql://127.0.0.1:9/m?host=/var/run/postgresql",
         "mysql+pymysql://u:p@127.0.0.1:9/m?unix_socket=/var/run/mysqld/mysqld.sock",
         "mssql+pyodbc://u:p@name_of_a_source",
@@ -847,6 +898,20 @@ def test_sweeps_are_sent_with_the_folder_of_the_runs_next_to_them_and_once(recor
     shutil.rmtree("results/runs")  # `make sweep` needs no run
     sweep(Path("results/sweeps/demo/phase1/2"), finished=2)
     assert track(["results/runs"], uri())["sent"] == 2
+
+
+def test_a_follower_sends_a_file_that_changed_though_its_run_did_not(record: Path) -> None:
+    report, known = Path("index.html"), {}
+
+    def sizes() -> list[int]:
+        artifacts = MlflowClient(uri()).list_artifacts(runs()["demo"].info.run_id)
+        return [file.file_size for file in artifacts if file.path in (report.name, record.name)]
+
+    for text in ("<p>first", "<p>second, which is longer"):
+        report.write_text(text)
+        write(record, json.loads(record.read_text()) | {"model_card": {"license": text}})
+        track([record], uri(), report, known)
+        assert sizes() == [len(text), record.stat().st_size]
 
 
 def test_without_any_run_what_to_do_is_said(record: Path) -> None:

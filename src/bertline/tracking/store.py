@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from filelock import FileLock
@@ -27,6 +27,7 @@ from bertline.files import one_line_damage, write_atomically
 from bertline.results.records import read_record, records_in, runs_in
 from bertline.tracking.following import repeat
 from bertline.tracking.origin import read_origin
+from bertline.tracking.passes import and_below
 from bertline.tracking.publishing import publish
 from bertline.tracking.run_tree import Entry, lay_out
 from bertline.tracking.sending import DOWN, SECRETS, reason_of
@@ -55,12 +56,21 @@ _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 # In messages about the address of a folder, or one with a scheme that MLflow does not know.
 _NO_ADDRESS = ("filesystem tracking backend", "unsupported URI")
+# What to do about an address that cannot be read, which may contain a password: it is not shown.
+_ENCODE = "percent-encode what is not a letter or a digit in its user name and password, such as %2F for a slash"
 # Keys of an address that replace its host.
 _OTHER_SERVERS = {"host", "hostaddr", "service", "unix_socket", "odbc_connect"}
 
 
 class DoesNotAnswerError(BertlineError):
     """A server that is down, as far as can be seen from here."""
+
+
+class _State(NamedTuple):
+    """What was sent of a run: its tree of entries, and the size and time of each of their files."""
+
+    entry: Entry
+    files: list[tuple[int, int] | None]
 
 
 def default_tracking_uri() -> str:
@@ -92,13 +102,13 @@ def track(
     records: Sequence[Path | str],
     tracking_uri: str,
     report: Path | None = None,
-    known: dict[Path, Entry] | None = None,
+    known: dict[Path, _State] | None = None,
 ) -> dict[str, Any]:
     """Bring MLflow up to date with the files of the runs of `records`, and of the sweeps beside a folder of runs.
 
     Returns for each run its experiment, the id of its MLflow run and the number of points of each stage, and how many
     points were sent now. A record that cannot be read or sent does not affect the others: BertlineError is raised at
-    the end. `known` contains the entries that were sent before: unchanged runs are skipped, and it is updated.
+    the end. `known` contains what was sent before: unchanged runs are skipped, and it is updated.
     """
     marker: dict[str, Any] = {"runs": {}, "sent": 0}
     failures: list[str] = []
@@ -107,7 +117,7 @@ def track(
     reads |= {path: partial(read_entry, path, report) for path in (records_in if sweeps else runs_in)(records)}
     for path, read in reads.items():
         try:
-            entry, published = _send(read, tracking_uri, (known or {}).get(path))
+            state, published = _send(read, tracking_uri, (known or {}).get(path))
         except BertlineError as error:
             failures.append(str(error))
             continue
@@ -117,10 +127,10 @@ def track(
         if refused:
             failures.append(_explain_refused(refused, tracking_uri))
         elif known is not None:
-            known[path] = entry
+            known[path] = state
         marker["sent"] += published.pop("sent")
         if path not in sweeps:
-            marker["runs"][entry.name] = published
+            marker["runs"][state.entry.name] = published
     if failures:
         raise BertlineError("; ".join(dict.fromkeys(failures)))  # of a store, the same for each run
     return marker
@@ -133,20 +143,33 @@ def track_entry(read: Callable[[], Entry], tracking_uri: str) -> None:
         raise BertlineError(_explain_refused(published["refused"], tracking_uri))
 
 
-def _send(read: Callable[[], Entry], tracking_uri: str, known: Entry | None) -> tuple[Entry, dict[str, Any] | None]:
+def _send(read: Callable[[], Entry], tracking_uri: str, known: _State | None) -> tuple[_State, dict[str, Any] | None]:
     """Send what `read` returns; return it and what `publish` does, None if it is equal to `known`."""
     with one_line_errors(tracking_uri), tracking_lock(tracking_uri):
         # Read under the lock: a record older than the one sent last would look like a truncated journal.
         entry, origin = read(), read_origin()
-        if known == entry:
-            return entry, None
+        state = _State(entry, _changes_of_files(entry))
+        if known == state:
+            return state, None
         client, root = connect(tracking_uri), _artifact_root(tracking_uri)
-        return entry, publish(client, entry, root, origin=origin, read_again=read)
+        return state, publish(client, entry, root, origin=origin, read_again=read)
+
+
+def _changes_of_files(entry: Entry) -> list[tuple[int, int] | None]:
+    """Return the size and the time of the last change of each artifact of a tree; None for a file that is gone."""
+    changes: list[tuple[int, int] | None] = []
+    for artifact in (artifact for one in and_below(entry) for artifact in one.artifacts):
+        try:
+            status = artifact.path.stat()
+            changes.append((status.st_size, status.st_mtime_ns))
+        except OSError:
+            changes.append(None)
+    return changes
 
 
 def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, report: Path | None = None) -> None:
     """Track every `seconds` seconds until interrupted; a failed pass is repeated, and reported if its reason is new."""
-    known: dict[Path, Entry] = {}
+    known: dict[Path, _State] = {}
     repeat(lambda: int(track(records, tracking_uri, report, known)["sent"]), "sent %d points to MLflow", seconds)
 
 
@@ -207,19 +230,40 @@ def _reach_database(tracking_uri: str) -> None:
     Addresses that name the server in another way, such as a socket file or ODBC's name of a data source, are left to
     MLflow.
     """
-    try:
-        address = urlsplit(tracking_uri)
-        host, port = address.hostname, address.port or _PORTS.get(address.scheme.partition("+")[0])
-    except ValueError:
-        return  # not one host and one port
-    if host is None or address.scheme.partition("+")[0] not in _PORTS or "," in address.netloc:
+    scheme, (host, port) = tracking_uri.partition(":")[0], _host_and_port(tracking_uri)
+    default = _PORTS.get(scheme.partition("+")[0])
+    if not host or default is None or "," in host or scheme == "mssql+pyodbc":
         return
-    if address.scheme == "mssql+pyodbc" or _OTHER_SERVERS & parse_qs(address.query).keys():
+    if _OTHER_SERVERS & parse_qs(tracking_uri.rpartition("@")[2].partition("?")[2]).keys():
         return
     try:
-        socket.create_connection((host, port), timeout=10).close()
+        socket.create_connection((host, port or default), timeout=10).close()
     except (OSError, UnicodeError):  # the latter for a name that cannot be a host's
         raise _unanswered(tracking_uri) from None
+
+
+def _host_and_port(tracking_uri: str) -> tuple[str | None, int | None]:
+    """Return the host and the port of an address, as far as it has them.
+
+    Raises BertlineError for an address that cannot be read, so that MLflow does not try for a minute to reach a part of
+    its password.
+    """
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    scheme = tracking_uri.partition(":")[0]
+    try:
+        address = urlsplit(tracking_uri)  # as MLflow does with all addresses
+        if scheme.partition("+")[0] in _PORTS:
+            of_database = make_url(tracking_uri)  # which allows more characters in a password
+            host, port = of_database.host, of_database.port
+        else:
+            host, port = address.hostname, address.port
+    except (ArgumentError, ValueError):
+        host, port = "@", None
+    if "@" in (host or "") or not 0 <= (port or 0) <= 65535:
+        raise BertlineError(f"MLflow's address, {scheme}://..., has no readable host and port; {_ENCODE}")
+    return host, port
 
 
 def _new_client(tracking_uri: str) -> MlflowClient:
@@ -241,12 +285,19 @@ def _set_up_mlflow() -> None:
 def _sqlite_file(tracking_uri: str) -> Path | None:
     """Return the file of a SQLite store; None for a server or another database.
 
-    Raises BertlineError for a database in memory, which ends with the process, and for other spellings of a file's
-    address: its lock is found by its path.
+    Raises BertlineError for a database in memory, which ends with the process, for other spellings of a file's
+    address, as its lock is found by its path, and for an address that cannot be read.
     """
+    if tracking_uri != tracking_uri.strip():
+        raise BertlineError("MLflow's address begins or ends with white space; set MLFLOW_TRACKING_URI without")
     if not is_sqlite(tracking_uri):
+        _host_and_port(tracking_uri)
         return None
     scheme, _, path = tracking_uri.partition("?")[0].partition(":///")
+    if path.startswith("~"):
+        raise BertlineError(
+            f"{tracking_uri} has a ~, which only a shell replaces; write the path of the folder instead"
+        )
     if scheme != "sqlite" or path in ("", ":memory:") or path.startswith("file:"):
         raise BertlineError(
             f"{without_credentials(tracking_uri)} is not sqlite:/// and the path of a database's file; give "
