@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from bertline.console import BertlineError
 from bertline.finetuning.card import result_on_hub
 from bertline.reporting.data import corpus_rows
-from bertline.reporting.scores import ScoreRow, score_rows, seen_in_training, without_published
+from bertline.reporting.scores import ScoreRow, not_official, score_rows, seen_in_training
 from bertline.results import describe
 from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Record
@@ -37,7 +37,7 @@ def card_of_run(run: Record) -> str:
         cost=cost_of(finished),
         rows=[row for row in rows if row.pretrained],
         chosen_on_dev=describe.CHOSEN_ON_DEV,
-        notes=[*seen_in_training(rows), *without_published(rows)],
+        notes=[*seen_in_training(rows), *not_official(rows)],
     )
     return f"---\n{_metadata(run, rows).to_yaml(line_break=chr(10))}\n---\n\n{body}"
 

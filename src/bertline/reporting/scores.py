@@ -137,19 +137,31 @@ def shown_baselines(rows: Sequence[ScoreRow]) -> dict[str, str]:
 
 def without_published(rows: Sequence[ScoreRow]) -> list[str]:
     """Return a sentence for each reason to show no published scores, with the tasks that it concerns."""
-    reasons = {
-        False: "their development sets are not the official ones",
-        None: "whether their development sets are the official ones is not known",
-    }
+    shown = "No published scores are shown for {}: "
+    return _not_official(
+        rows,
+        f"{shown}their development sets are not the official ones.",
+        f"{shown}whether their development sets are the official ones is not known.",
+    )
+
+
+def not_official(rows: Sequence[ScoreRow]) -> list[str]:
+    """Return a sentence for the tasks whose development sets are not the official ones, and where that is not known."""
+    return _not_official(
+        rows,
+        "The development sets are not the official ones for {}.",
+        "Whether the development sets are the official ones is not known for {}.",
+    )
+
+
+def _not_official(rows: Sequence[ScoreRow], not_official: str, not_known: str) -> list[str]:
+    """Return the sentences that apply, with the tasks; only tasks with an official development set count."""
     tasks: dict[bool | None, dict[str, None]] = {}
     for row in rows:
         if (row.group, row.score) in PUBLISHED_SCORES:
             tasks.setdefault(row.official, {})[task_title(row.group)] = None
-    return [
-        f"No published scores are shown for {', '.join(tasks[official])}: {reason}."
-        for official, reason in reasons.items()
-        if official in tasks
-    ]
+    sentences = {False: not_official, None: not_known}
+    return [text.format(", ".join(tasks[official])) for official, text in sentences.items() if official in tasks]
 
 
 def seen_in_training(rows: Sequence[ScoreRow]) -> list[str]:
