@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -79,6 +80,30 @@ def test_a_server_that_is_down_is_followed_and_an_unusable_one_ends_the_command(
     with nullcontext() if down else pytest.raises(BertlineError, match="answers only with errors"):
         ui.open_ui()
     assert followed == (["http://127.0.0.1:9"] if down else [])
+
+
+def test_an_interval_that_cannot_be_waited_is_one_line_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = write_run(tmp_path, tasks=(), seeds=1)
+    record.with_name("record.json").symlink_to(record.name)
+    monkeypatch.setattr(ui, "_check_port", lambda _: pytest.fail("the server would be started"))
+    monkeypatch.setattr(ui, "handle_signals", lambda *_: None)
+    with pytest.raises(BertlineError, match=r"^0 seconds cannot be waited; give a number above 0"):
+        ui.open_ui(every=0)
+
+
+@pytest.mark.parametrize(("port", "other"), [(5000, 5001), (65535, 65534)])
+def test_the_port_that_is_named_instead_of_one_in_use_is_one(
+    monkeypatch: pytest.MonkeyPatch, port: int, other: int
+) -> None:
+    def refuse(_: object) -> None:
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    monkeypatch.setattr(ui.socket, "create_server", refuse)
+    with pytest.raises(BertlineError, match=rf"^port {port} is in use; choose another one: make ui PORT={other}$"):
+        ui._check_port(port)
 
 
 def test_another_driver_of_sqlite_is_not_taken_for_a_server(

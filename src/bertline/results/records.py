@@ -232,7 +232,7 @@ def is_current(record: Record) -> bool:
 
 
 def records_in(given: Sequence[Path | str]) -> list[Path]:
-    """Return the records of the `given` paths: files, runs' folders, or folders of these as results/runs, also absent."""
+    """Return the records of the `given` paths: files, folders of a run, or of runs as results/runs, perhaps absent."""
     found: list[Path] = []
     for path in map(Path, given):
         if path.suffix == ".json" or path.is_file():  # also a folder in the place of a record

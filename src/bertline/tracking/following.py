@@ -13,6 +13,12 @@ logger = logging.getLogger(__name__)
 MAX_WAIT_SECONDS = 1e6
 
 
+def check_interval(seconds: float) -> None:
+    """Raise BertlineError for seconds that cannot be waited."""
+    if not 0 < seconds <= MAX_WAIT_SECONDS:  # NaN, too
+        raise BertlineError(f"{seconds:g} seconds cannot be waited; give a number above 0, such as 10")
+
+
 def repeat(one_pass: Callable[[], int], sent: str, seconds: float) -> None:
     """Call `one_pass` every `seconds` seconds until interrupted.
 
@@ -23,8 +29,7 @@ def repeat(one_pass: Callable[[], int], sent: str, seconds: float) -> None:
 
     Raises BertlineError for seconds that cannot be waited.
     """
-    if not 0 < seconds <= MAX_WAIT_SECONDS:  # NaN, too
-        raise BertlineError(f"{seconds:g} seconds cannot be waited; give a number above 0, such as 10")
+    check_interval(seconds)
     reported = ""
     try:
         while True:

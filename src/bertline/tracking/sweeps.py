@@ -34,7 +34,7 @@ def _entry(folder: Path, sweep: Json) -> Entry:
         for table, step in STEPS.items()
         for row in sweep[table]
         for key, value in row.items()
-        if key != step and isinstance(value, int | float) and value is not None
+        if key != step and isinstance(value, int | float)
     ]
     files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".csv", ".svg"))
     return Entry(

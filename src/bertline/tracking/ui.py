@@ -26,9 +26,11 @@ from cyclopts.validators import Number
 from bertline.console import BertlineError, handle_signals, without_credentials
 from bertline.files import CHECKOUT
 from bertline.results.records import runs_in
+from bertline.tracking.following import check_interval
 from bertline.tracking.store import check_server, default_tracking_uri, follow, initialise, is_sqlite
 
 USER = "bertline"
+MAX_PORT = 65535
 SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 SECONDS_TO_END = 10.0
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -43,7 +45,7 @@ auth_cache_ttl_seconds = 3600
 
 
 def open_ui(
-    port: Annotated[int, Parameter(validator=Number(gte=1, lte=65535))] = 5000,
+    port: Annotated[int, Parameter(validator=Number(gte=1, lte=MAX_PORT))] = 5000,
     *,
     every: float = 15.0,
     password: bool = True,
@@ -59,6 +61,7 @@ def open_ui(
             on this machine can read, change and delete the runs.
     """
     uri = default_tracking_uri()
+    check_interval(every)
     runs_in(["results/runs"])
     handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if not is_sqlite(uri):
@@ -91,7 +94,8 @@ def _check_port(port: int) -> None:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:
         reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-        raise BertlineError(f"port {port} {reason}; choose another one: make ui PORT={port + 1}") from None
+        other = port + 1 if port < MAX_PORT else port - 1
+        raise BertlineError(f"port {port} {reason}; choose another one: make ui PORT={other}") from None
 
 
 def _environment(folder: Path, secret: str | None) -> dict[str, str]:
