@@ -173,3 +173,47 @@ def test_a_unigram_that_would_lose_text_is_refused(tmp_path: Path, change: dict,
     (tmp_path / "tokenizer.json").write_text(json.dumps({**description, **change}))
     with pytest.raises(BertlineError, match=message):
         load_tokenizer(tmp_path / "tokenizer.json")
+
+
+def named_as_xlm_r(trained: Path, folder: Path) -> Path:
+    """Write the trained tokenizer with XLM-R's names and pre-tokenizer, which does not part marks from words."""
+    names = dict(zip(("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"), NAMES, strict=True))
+    description = json.loads(trained.read_text())
+    pieces = dict(description["model"]["vocab"])
+    of_names = [[name, 0.0] for name in names.values()]
+    letters = [[letter, -9.0] for letter in "<>/padsunkm" if letter not in pieces]
+    words = [[piece, score] for piece, score in pieces.items() if piece not in names]
+    description["model"] |= {"vocab": [*of_names, *words, *letters], "unk_id": NAMES.index("<unk>")}
+    description["pre_tokenizer"]["pretokenizers"] = description["pre_tokenizer"]["pretokenizers"][:2]
+    description |= {"post_processor": None, "normalizer": {"type": "NFKC"}}
+    description["added_tokens"] = [
+        {**token, "id": number, "content": name}
+        for number, (name, token) in enumerate(zip(NAMES, description["added_tokens"], strict=True))
+    ]
+    (folder / "tokenizer.json").write_text(json.dumps(description))
+    return folder / "tokenizer.json"
+
+
+NAMES = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+
+
+def test_special_tokens_that_are_pieces_as_xlm_rs_are_text_in_a_text(trained: Path, tmp_path: Path) -> None:
+    path = named_as_xlm_r(trained, tmp_path)
+    tokenizer, without = load_tokenizer(path), Tokenizer.from_file(str(path))
+    for text in ("the old river<b> ran . </sea>", "< pad >", *MIXED[1:]):
+        assert tokenizer.encode(text, add_special_tokens=False).ids == without.encode(text).ids
+    for name in NAMES:
+        for text in (f"the {name} river", f"the{name}river{name}"):
+            encoding = tokenizer.encode(text, add_special_tokens=False)
+            assert name not in encoding.tokens
+            assert tokenizer.decode(encoding.ids, skip_special_tokens=False) == text
+    save_tokenizer(tokenizer, tmp_path / "again.json")
+    assert load_tokenizer(tmp_path / "again.json").to_str() == tokenizer.to_str()
+
+
+def test_hidden_characters_are_counted_whatever_the_name_of_the_unknown_token(trained: Path, tmp_path: Path) -> None:
+    tokenizer, lines = load_tokenizer(named_as_xlm_r(trained, tmp_path)), ["the 鬱鬱 river", "", "鬱 鬱"]
+    encode = line_encoder(tokenizer)
+    counts = CharacterCounts(tokenizer, encode)
+    counts.add(lines, *encode(lines, False))
+    assert (counts.unknown_characters, counts.characters) == (4, 12)

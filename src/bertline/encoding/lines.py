@@ -17,7 +17,7 @@ from nanotoken.nanotoken_rs import WordPieceTokenizer
 from tokenizers import Tokenizer, models
 
 from bertline.encoding.normalizer import JOINERS, REMOVED, bert_normalizer_of, removes_joiners, strips_accents
-from bertline.encoding.tokenizer import encode_texts, is_byte_level
+from bertline.encoding.tokenizer import encode_texts, is_byte_level, special_token_ids
 from bertline.encoding.word_cache import WordCache
 
 # Encode lines; True: the first one is the rest of a line, and a space before it was removed. Returns the ids of all,
@@ -97,7 +97,7 @@ class CharacterCounts:
     def __init__(self, tokenizer: Tokenizer, encode: EncodeLines) -> None:
         self._tokenizer = tokenizer
         self._encode = encode
-        self._unknown = tokenizer.token_to_id("[UNK]")
+        self._unknown = special_token_ids(tokenizer)["[UNK]"]
         self._strips = strips_accents(tokenizer)
         self._removes_joiners = removes_joiners(tokenizer)
         self.characters = self.unknown_characters = self.stripped_characters = 0
@@ -118,7 +118,7 @@ class CharacterCounts:
             self.stripped_characters += sum(count * stripped_marks(run) for run, count in runs.items())
 
     def _with_unknown(self, lines: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> list[str]:
-        places = np.flatnonzero(ids == self._unknown) if self._unknown is not None else ()
+        places = np.flatnonzero(ids == self._unknown)
         return [lines[index] for index in np.unique(np.searchsorted(np.cumsum(lengths), places, side="right"))]
 
     def _hidden(self, words: Counter[str]) -> int:

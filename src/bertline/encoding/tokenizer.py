@@ -7,8 +7,9 @@ never becomes a special token: a literal `[SEP]` or `<mask>` is text.
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,17 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from bertline.console import BertlineError
-from bertline.encoding.normalizer import bert_normalizer, bert_part
+from bertline.encoding.normalizer import bert_normalizer
+from bertline.encoding.tokenizer_checks import BEGIN_OF_WORD, CONTINUATION_PREFIX, check_kind, check_template
 from bertline.encoding.tokenizer_config import check_agreement, check_class, settings_for
 from bertline.files import read_text, write_text
 from bertline.results import paths
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA_NAMES = dict(zip(SPECIAL_TOKENS, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), strict=True))
-CONTINUATION_PREFIX = "##"
 BERT_MAX_WORD_LENGTH = 100  # characters, of transformers' BERT; Google's code has 200
 SCRIPTS_WITHOUT_SPACES = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
 SPACE = "Ġ"  # the byte 0x20 in byte-level BPE
-BEGIN_OF_WORD = "▁"  # in Unigram; it represents a space
-# They change single characters, or characters with their combining marks: never across a space.
-NORMALIZERS = ("BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD")
 
 
 def id_type(vocab_size: int) -> type[np.unsignedinteger]:
@@ -167,13 +165,9 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
             f"{path} is not a tokenizer.json of Hugging Face's tokenizers ({error}); name another"
         ) from None
     vocabulary = description["model"]["vocab"]
-    if description["model"].get("type") == "BPE":
-        _check_byte_level(description, path)
-    elif description["model"].get("type") == "Unigram":
-        _check_unigram(description, path)
+    check_kind(description, path)
+    if is_unigram(tokenizer):
         vocabulary = {piece: index for index, (piece, _) in enumerate(vocabulary)}
-    else:
-        _check_bert(description, path)
     _check_special_tokens(vocabulary, str(path))
     for token in description.get("added_tokens", []):
         if not token["special"] or vocabulary.get(token["content"]) != token["id"]:
@@ -182,78 +176,36 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
         raise BertlineError(f"{path}: the token with the id {vocabulary['']} is empty; give it a name")
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise BertlineError(f"{path}: the ids of its vocabulary have gaps; number them from 0 without any")
-    _check_template(description.get("post_processor"), vocabulary, path)
+    check_template(description.get("post_processor"), vocabulary, path)
+    if is_unigram(tokenizer) and _literal_specials(tokenizer):
+        description["pre_tokenizer"]["pretokenizers"].append(_divider(tokenizer))
+        tokenizer = Tokenizer.from_str(json.dumps(description))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    tokenizer.encode_special_tokens = True
-    special = special_token_ids(tokenizer)
-    for token, index in special.items():
-        name = tokenizer.id_to_token(index)
-        found = set(tokenizer.encode(f"a {name} {name}", add_special_tokens=False).ids)
-        if found & (set(special.values()) - {special["[UNK]"]}):
-            raise BertlineError(f"{path}: a literal '{name}' in a text would become {token}; remove its merges")
+    for token, name in _literal_specials(tokenizer):
+        raise BertlineError(f"{path}: a literal '{name}' in a text would become {token}; remove its merges")
     return tokenizer
 
 
-def _check_template(processor: Any, vocabulary: Mapping[str, int], path: Path | str) -> None:
-    """Check the special tokens of a template: for one that is not there the library panics."""
-    for part in (processor or {}).get("processors", []):
-        _check_template(part, vocabulary, path)
-    known = (processor or {}).get("special_tokens", {})
-    for name, token in known.items() if isinstance(known, dict) else ():
-        if token["ids"] != [vocabulary.get(one) for one in token["tokens"]]:
-            raise BertlineError(f"{path}: its template gives {name} other ids than the vocabulary; correct them")
-    for template in ("single", "pair"):
-        for piece in (processor or {}).get(template, []):
-            name = piece["SpecialToken"]["id"] if "SpecialToken" in piece else None
-            if name is not None and name not in known:
-                raise BertlineError(f"{path}: its template names {name[:80]!r}, which is not in special_tokens; add it")
+def _literal_specials(tokenizer: Tokenizer) -> list[tuple[str, str]]:
+    """Return the special tokens, and their names, that text of these names would become."""
+    tokenizer.encode_special_tokens = True
+    special = special_token_ids(tokenizer)
+    names = {token: str(tokenizer.id_to_token(index)) for token, index in special.items()}
+    found = {name: tokenizer.encode(f"a {name} {name}", add_special_tokens=False).ids for name in names.values()}
+    harmful = set(special.values()) - {special["[UNK]"]}
+    return [(token, name) for token, name in names.items() if harmful.intersection(found[name])]
 
 
-def _check_bert(description: Any, path: Path | str) -> None:
-    description = description | {"normalizer": bert_part(description.get("normalizer"))}
-    for part, kind in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer"), ("model", "WordPiece")):
-        given = (description.get(part) or {}).get("type")
-        if given != kind:
-            raise BertlineError(
-                f"{path}: its {part} is {given}; name a tokenizer of BERT's kind, whose is {kind}, or byte-level BPE"
-            )
-    if (unknown := description["model"].get("unk_token")) != "[UNK]":
-        raise BertlineError(f"{path}: its unk_token is {unknown}, not [UNK]; name another")
-    if description["model"].get("continuing_subword_prefix") != CONTINUATION_PREFIX:
-        raise BertlineError(
-            f"{path}: its words do not continue with '{CONTINUATION_PREFIX}', as BERT's do; name another"
-        )
+def _divider(tokenizer: Tokenizer) -> Any:
+    """Return the part of a pre-tokenizer that divides the names of special tokens, which XLM-R's Unigram has as pieces.
 
-
-def _check_byte_level(description: Any, path: Path | str) -> None:
-    pre_tokenizer, model = description.get("pre_tokenizer") or {}, description["model"]
-    if pre_tokenizer.get("type") != "ByteLevel" or not pre_tokenizer.get("use_regex", True):
-        given = pre_tokenizer.get("type")
-        raise BertlineError(f"{path}: its pre_tokenizer is {given}; BPE has to be byte-level, with GPT-2's expression")
-    normalizer = bert_part(description.get("normalizer")) or {"type": "Sequence", "normalizers": []}
-    for part in normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]:
-        if part["type"] not in NORMALIZERS:
-            raise BertlineError(f"{path}: its normalizer is {part['type']}, allowed are {', '.join(NORMALIZERS)}")
-    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
-        if model.get(option):
-            raise BertlineError(f"{path}: its model sets {option}, which byte-level BPE does not have; remove it")
-    missing = [symbol for symbol in pre_tokenizers.ByteLevel.alphabet() if symbol not in model["vocab"]]
-    if missing:
-        raise BertlineError(f"{path}: its vocabulary lacks {len(missing)} of the 256 bytes; text would get lost")
-
-
-def _check_unigram(description: Any, path: Path | str) -> None:
-    steps = (description.get("pre_tokenizer") or {}).get("pretokenizers", [])
-    metaspace = {"type": "Metaspace", "replacement": BEGIN_OF_WORD, "prepend_scheme": "always"}
-    kinds = [step["type"] for step in steps[:2]]
-    if kinds != ["WhitespaceSplit", "Metaspace"] or not metaspace.items() <= steps[1].items():
-        raise BertlineError(
-            f"{path}: its pre_tokenizer does not begin with WhitespaceSplit and Metaspace, which puts '{BEGIN_OF_WORD}'"
-            " before every word, as XLM-R's does; name another"
-        )
-    if description["model"].get("unk_id") is None:
-        raise BertlineError(f"{path}: its model has no unk_id; text would get lost")
+    Lower scores of these pieces would also lower that of [UNK], and so divide other text in another way.
+    """
+    names = [str(tokenizer.id_to_token(index)) for index in special_token_ids(tokenizer).values()]
+    firsts = [f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in names]
+    pattern = {"Regex": f"{BEGIN_OF_WORD}?(?:{'|'.join(firsts)})"}
+    return {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
 
 
 def is_byte_level(tokenizer: Tokenizer) -> bool:

@@ -27,13 +27,13 @@ from bertline.encoding.normalizer import JOINERS, bert_normalizer
 from bertline.encoding.shards import decode_block, size_of_shard
 from bertline.encoding.tokenizer import (
     BERT_MAX_WORD_LENGTH,
-    CONTINUATION_PREFIX,
     SPECIAL_TOKENS,
     make_tokenizer,
     make_unigram,
     save_tokenizer,
     with_special_tokens,
 )
+from bertline.encoding.tokenizer_checks import CONTINUATION_PREFIX
 from bertline.files import Recipe
 from bertline.results import paths
 
