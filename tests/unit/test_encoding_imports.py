@@ -17,6 +17,7 @@ from bertline.console import BertlineError
 from bertline.encoding import interchange
 from bertline.encoding.dataset import open_dataset
 from bertline.encoding.imports import import_dataset
+from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
 from bertline.encoding.validation import validate_dataset
 from bertline.files import read_json
 from bertline.training.data.exporting import export_samples
@@ -192,6 +193,17 @@ def test_a_held_out_file_of_a_length_that_is_not_trained_on_is_refused(tmp_path:
     training, held_out = write(tmp_path / "a.hdf5", NVIDIA), write(tmp_path / "b.hdf5", longer(NVIDIA))
     with pytest.raises(BertlineError, match=r"b.hdf5 is of length 9, but no training file is; leave it out"):
         import_dataset([training], vocabulary, tmp_path / "out", held_out=(held_out,))
+
+
+def test_an_import_refuses_options_that_its_tokenizer_does_not_follow(tmp_path: Path, vocabulary: Path) -> None:
+    theirs = write(tmp_path / "a.hdf5", NVIDIA)
+    save_tokenizer(take_tokenizer(vocabulary), tmp_path / "tokenizer.json")
+    with pytest.raises(BertlineError, match="contains this setting; leave out --no-lowercase"):
+        import_dataset([theirs], tmp_path / "tokenizer.json", tmp_path / "out", lowercase=False)
+    cased = write_vocabulary(tmp_path / "cased.txt", [*VOCABULARY[:-1], "Sea"])
+    with pytest.raises(BertlineError, match=r"cased\.txt has words in upper case, such as 'Sea'; give --no-lowercase"):
+        import_dataset([theirs], cased, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_import_with_another_vocabulary_has_another_name(tmp_path: Path, vocabulary: Path) -> None:

@@ -28,6 +28,7 @@ from bertline.encoding.tokenizer import (
     read_tokenizer,
     save_tokenizer,
     special_token_ids,
+    take_as_told,
     take_tokenizer,
 )
 from bertline.encoding.vocabulary import (
@@ -170,6 +171,35 @@ def test_a_tokenizer_is_not_written_over_the_vocabulary_that_it_is_made_of(tmp_p
         finished = subprocess.run(command, capture_output=True, text=True, check=False)
         assert finished.stderr.splitlines() == [f"error: {tmp_path / output} is the vocabulary; name another output"]
     assert take_tokenizer(vocabulary, lowercase=True).get_vocab_size() == len(VOCABULARY)
+
+
+def test_options_that_a_tokenizer_json_does_not_follow_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="x"), path)
+    for option, given in (("--no-lowercase", {"lowercase": False}), ("strip_accents", {"strip_accents": False})):
+        with pytest.raises(BertlineError, match=f"tokenizer.json contains this setting; leave out {option}"):
+            take_as_told(path, **{"lowercase": None, **given})
+    for lowercase in (None, True):  # true is the default of a configuration
+        assert take_as_told(path, lowercase=lowercase).to_str() == take_tokenizer(path).to_str()
+
+
+def test_a_cased_vocabulary_is_not_lowercased_unless_something_says_so(tmp_path: Path) -> None:
+    path = write_vocabulary(tmp_path / "vocab.txt", [*VOCABULARY, "River"])
+    with pytest.raises(
+        BertlineError, match=r"vocab\.txt has words in upper case, such as 'River'; give --no-lowercase"
+    ):
+        take_as_told(path, lowercase=None)
+    for lowercase in (True, False):
+        assert take_as_told(path, lowercase=lowercase).to_str() == take_tokenizer(path, lowercase=lowercase).to_str()
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert take_as_told(path, lowercase=None).to_str() == take_tokenizer(path).to_str()
+
+
+def test_a_byte_order_mark_of_a_vocabulary_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(VOCABULARY), encoding="utf-8-sig")
+    with pytest.raises(BertlineError, match=r"vocab\.txt begins with a byte order mark; save it as UTF-8 without one"):
+        take_tokenizer(path, lowercase=True)
 
 
 def test_a_tokenizer_json_gives_the_bytes_that_its_vocabulary_gave(tmp_path: Path) -> None:

@@ -18,8 +18,14 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 
 from bertline.console import BertlineError
 from bertline.encoding.normalizer import bert_normalizer
-from bertline.encoding.tokenizer_checks import BEGIN_OF_WORD, CONTINUATION_PREFIX, check_kind, check_template
-from bertline.encoding.tokenizer_config import check_agreement, check_class, settings_for
+from bertline.encoding.tokenizer_checks import (
+    BEGIN_OF_WORD,
+    CONTINUATION_PREFIX,
+    check_case,
+    check_kind,
+    check_template,
+)
+from bertline.encoding.tokenizer_config import check_agreement, check_class, has_settings, settings_for
 from bertline.files import read_text, write_text
 from bertline.results import paths
 
@@ -118,13 +124,32 @@ def take_tokenizer(path: Path | str, *, lowercase: bool | None = None, strip_acc
         # One with RoBERTa's names has its own template, and a [MASK] that includes the space before it.
         return with_special_tokens(tokenizer) if tokenizer.token_to_id("[CLS]") is not None else tokenizer
     settings = settings_for(path, lowercase=lowercase, strip_accents=strip_accents)
-    words = read_text(path).removesuffix("\n").split("\n")
+    text = read_text(path)
+    if text.startswith("\ufeff"):
+        raise BertlineError(f"{path} begins with a byte order mark; save it as UTF-8 without one")
+    words = text.removesuffix("\n").split("\n")
     tokenizer = make_tokenizer(words, lowercase=settings["do_lower_case"], source=str(path))
     tokenizer.normalizer = bert_normalizer(
         settings["do_lower_case"],
         handle_chinese_chars=settings["tokenize_chinese_chars"],
         strip_accents=settings["strip_accents"],
     )
+    return tokenizer
+
+
+def take_as_told(path: Path, *, lowercase: bool | None, strip_accents: bool | None = None) -> Tokenizer:
+    """Return the tokenizer of `take_tokenizer` for the options of a command.
+
+    Raises BertlineError for options that a tokenizer.json does not follow, and for a vocab.txt with words in upper case
+    if nothing says that text is lowercased.
+    """
+    if path.suffix == ".json":
+        for option, given in (("--no-lowercase", lowercase is False), ("strip_accents", strip_accents is not None)):
+            if given:
+                raise BertlineError(f"{path}: a tokenizer.json contains this setting; leave out {option}")
+    tokenizer = take_tokenizer(path, lowercase=lowercase, strip_accents=strip_accents)
+    if path.suffix != ".json" and lowercase is None and not has_settings(path):
+        check_case(tokenizer.get_vocab(), path)
     return tokenizer
 
 

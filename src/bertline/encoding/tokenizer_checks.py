@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +82,12 @@ def _check_unigram(description: Any, path: Path | str) -> None:
         )
     if description["model"].get("unk_id") is None:
         raise BertlineError(f"{path}: its model has no unk_id; text would get lost")
+
+
+def check_case(words: Iterable[str], source: Path | str) -> None:
+    """Raise BertlineError if some words of a lowercase vocabulary are in upper case, which no text has."""
+    upper = next((word for word in words if word[:1] != "[" and word != word.lower()), None)
+    if upper is not None:
+        raise BertlineError(
+            f"{source} has words in upper case, such as '{upper}'; give --no-lowercase, or lowercase: false"
+        )

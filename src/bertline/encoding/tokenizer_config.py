@@ -53,6 +53,11 @@ def settings_for(vocabulary: Path, *, lowercase: bool | None, strip_accents: boo
     return settings
 
 
+def has_settings(tokenizer: Path) -> bool:
+    """Return whether there are settings next to a tokenizer's file."""
+    return _beside(tokenizer).exists()
+
+
 def check_class(vocabulary: Path) -> None:
     """Raise BertlineError for a vocab.txt of another class of transformers, which may divide text in another way."""
     given, allowed = read_settings(vocabulary).get("tokenizer_class"), (*BERT_CLASSES, GENERAL_CLASS)

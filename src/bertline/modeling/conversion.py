@@ -27,6 +27,7 @@ from bertline.encoding.tokenizer import (
     save_tokenizer,
     take_tokenizer,
 )
+from bertline.encoding.tokenizer_checks import check_case
 from bertline.files import check_replaceable, write_folder_atomically, write_json
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.huggingface import FILES, from_huggingface, load_huggingface, to_huggingface, write_huggingface
@@ -41,7 +42,6 @@ from bertline.modeling.huggingface_config import (
 from bertline.modeling.network_config import BertConfig, NetworkConfig
 from bertline.modeling.pair_template import uses_token_types
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
-from bertline.modeling.vocabulary import check_case
 from bertline.results import paths
 from bertline.tasks.task import Head
 

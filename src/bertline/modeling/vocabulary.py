@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +83,3 @@ def _settings(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _shown(value: Any) -> str:
     return json.dumps(value)[:80]
-
-
-def check_case(words: Iterable[str], source: Path | str) -> None:
-    """Raise BertlineError if some words of a lowercase vocabulary are in upper case, which no text has."""
-    upper = next((word for word in words if word[:1] != "[" and word != word.lower()), None)
-    if upper is not None:
-        raise BertlineError(
-            f"{source} has words in upper case, such as '{upper}'; give --no-lowercase, or lowercase: false"
-        )

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from bertline.console import BertlineError
 from bertline.corpus.sampling import groups_of
+from bertline.encoding.tokenizer_checks import check_case
 from bertline.files import CHECKOUT, SCHEMA, Json, one_line_damage, read_object, read_text
 from bertline.fingerprint import fingerprint, stage_versions
-from bertline.modeling.vocabulary import check_case
 from bertline.planning.corpora import digests_of_one, resolve_corpus
 from bertline.planning.entries import DatasetEntry, RunEntry
 from bertline.planning.evaluation_sets import evaluation_sets
