@@ -364,6 +364,9 @@ def test_native_samples_name_their_document_and_corpus(tmp_path: Path) -> None:
     assert second.endswith(" [SEP]")
     command = [sys.executable, SCRIPTS / "show_samples.py", path, "--sample", str(last), "--count", "1"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0] == header
+    refused = subprocess.run([*command[:-1], "-1"], capture_output=True, text=True, check=False)
+    assert (refused.returncode != 0, refused.stdout) == (True, "")
+    assert "--count" in refused.stderr
 
 
 def test_the_meaning_of_a_label_depends_on_the_objective(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from cyclopts.types import PositiveInt
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
@@ -77,7 +78,7 @@ def _beside(path: Path, name: str) -> Path:
     return path.absolute().parent.parent / name
 
 
-def show_samples(file: Path, *, tokenizer: Path | None = None, sample: int = 0, count: int = 3) -> str:
+def show_samples(file: Path, *, tokenizer: Path | None = None, sample: int = 0, count: PositiveInt = 3) -> str:
     """Return samples as text. Raises BertlineError if the file has no such sample.
 
     Args:
