@@ -32,6 +32,22 @@ def test_a_text_of_one_document_is_warned_of_in_the_card_and_on_the_terminal(tmp
     assert shown == [f"dataset mine: {warning}" for warning in warnings]
 
 
+@pytest.mark.parametrize(
+    ("sentences", "advice"),
+    [
+        ("punkt", "set sentences: unicode for the corpora, or split the text and set sentences: lines"),
+        ("unicode", "split the text and set sentences: lines"),
+    ],
+)
+def test_sentences_that_are_divided_at_the_marks_of_any_script_are_not_advised_to_be(
+    sentences: str, advice: str
+) -> None:
+    corpora = [{"name": "wiki", "settings": {"sentences": sentences}}]
+    card = {"corpora": corpora, "sentences": 10, "text_tokens": 5000, "sequence_lengths": {}}
+    (warning,) = warnings_of(card)
+    assert warning == f"a sentence has 500 tokens on average, so hardly any ends were found; {advice}"
+
+
 def test_text_hidden_by_unk_is_warned_of_by_characters(tmp_path: Path) -> None:
     vocabulary = [word for word in VOCABULARY if word != "bridge"]
     tokenizer = make_tokenizer(vocabulary, lowercase=True, source="the test")

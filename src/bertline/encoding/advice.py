@@ -75,9 +75,11 @@ def _of_text(card: Json) -> Iterator[str]:
             )
     sentences, tokens = card.get("sentences", 0), card.get("text_tokens", 0)
     if sentences and tokens > MAX_SENTENCE_TOKENS * sentences:
+        given = {corpus.get("settings", {}).get("sentences") for corpus in card["corpora"]}
+        remedy = "" if given == {"unicode"} else "set sentences: unicode for the corpora, or "
         yield (
-            f"a sentence has {tokens / sentences:.0f} tokens on average, so hardly any ends were found; set sentences: "
-            "unicode for the corpora, or split the text and set sentences: lines"
+            f"a sentence has {tokens / sentences:.0f} tokens on average, so hardly any ends were found; {remedy}split "
+            "the text and set sentences: lines"
         )
 
 
