@@ -249,12 +249,12 @@ def test_a_run_that_a_copy_has_just_created_is_not_a_duplicate(tmp_path: Path, u
     before = runs(uri).keys()
     counted = Paused(uri, 0, lambda: None)
     with inside(copy):
-        publishing.publish(counted, entry, None, origin=origin)
+        publish_with(counted, entry, origin=origin)
     for pause in range(1, counted.calls + 1):
         for run_id in runs(uri).keys() - before:
             MlflowClient(uri).delete_run(run_id)
         with inside(copy):
-            publishing.publish(Paused(uri, pause, lambda: track_in(anna, uri) and None), entry, None, origin=origin)
+            publish_with(Paused(uri, pause, lambda: track_in(anna, uri) and None), entry, origin=origin)
         assert before <= runs(uri).keys()
         assert phases(uri) == sorted([written(anna), written(copy)])
 
@@ -413,8 +413,12 @@ REQUESTS = {
 }
 
 
-def publish_with(client: MlflowClient, entry: Entry) -> dict[str, Any]:
-    return publishing.publish(client, entry, None, origin="0" * 32)
+def publish_with(
+    client: MlflowClient, entry: Entry, *, origin: str = "0" * 32, read_again: Callable[[], Entry] | None = None
+) -> dict[str, Any]:
+    """Publish with the artifacts beside the database: without a folder, MLflow writes to mlruns in the checkout."""
+    folder = Path(client.tracking_uri.removeprefix("sqlite:///")).with_name("mlartifacts")
+    return publishing.publish(client, entry, folder, origin=origin, read_again=read_again)
 
 
 def small_entries(folder: Path) -> tuple[Entry, Entry]:
@@ -511,7 +515,7 @@ def test_the_tracker_of_a_copy_that_lags_behind_may_stop_anywhere(tmp_path: Path
 
     def track_copy(client: MlflowClient) -> None:
         with inside(copy):
-            publishing.publish(client, before, None, origin="0" * 32, read_again=lambda: before)
+            publish_with(client, before, read_again=lambda: before)
 
     counted = Paused(uri, 0, lambda: None)
     track_copy(counted)
@@ -571,7 +575,7 @@ def test_a_tracker_that_read_the_journal_before_another_s_pass_reads_it_again(ur
     before, after = small_entries(anna)
     publish_with(MlflowClient(uri), after)
     ids = runs(uri).keys()
-    publishing.publish(MlflowClient(uri), before, None, origin="0" * 32, read_again=lambda: after)
+    publish_with(MlflowClient(uri), before, read_again=lambda: after)
     assert runs(uri).keys() == ids
     assert_one_of_each(uri, after)
     assert not any(publishing.SUPERSEDED_TAG in tags_of_run for tags_of_run in tags(uri).values())
