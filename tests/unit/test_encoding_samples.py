@@ -322,3 +322,14 @@ def test_offsets_of_blocks_are_those_of_the_whole(blocks: list[list[int]]) -> No
     """Also if a block is empty."""
     found = np.concatenate(list(offsets_of_blocks(np.array(block, dtype=np.int64) for block in blocks)))
     assert found.tolist() == offsets_of(np.array([*chain.from_iterable(blocks)], dtype=np.int64)).tolist()
+
+
+def test_the_end_of_every_other_document_may_be_a_random_next_segment() -> None:
+    pairs = set()
+    shard = make_shard([[[FIRST_WORD] * 5] * sentences for sentences in (40, 38, 42, 41)])
+    ends = shard.document_offsets[1:].tolist()
+    for seed in range(50):
+        for _, _, _, end, label, document in samples_of(shard, 32, "next_sentence", seed=seed).table.tolist():
+            if label and end in ends:
+                pairs.add((document, ends.index(end)))
+    assert pairs == {(one, other) for one in range(4) for other in range(4) if one != other}

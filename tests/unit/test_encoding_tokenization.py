@@ -21,7 +21,7 @@ from pyzstd import SeekableZstdFile
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from bertline.console import BertlineError
-from bertline.encoding import lines, tokenization
+from bertline.encoding import lines, tokenization, word_cache
 from bertline.encoding.lines import EncodeLines, line_encoder, wordpiece_encoder
 from bertline.encoding.normalizer import JOINERS, bert_normalizer
 from bertline.encoding.shards import read_text_blocks
@@ -126,6 +126,16 @@ def test_a_cache_that_is_full_gives_the_library_s_ids_too(kind: str, blocks: lis
     cache = WordCache(TOKENIZERS[kind], max_remembered=remembered)
     for block in blocks:
         assert_equal_to_library(cache.encode_lines, TOKENIZERS[kind], block)
+
+
+def test_a_cache_has_a_limit_of_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text without spaces would fill the memory with few words."""
+    monkeypatch.setattr(word_cache, "MAX_REMEMBERED_CHARACTERS", 1000)
+    tokenizer = TOKENIZERS["bpe-cased"]
+    cache = WordCache(tokenizer)
+    for number in range(50):
+        assert_equal_to_library(cache.encode_lines, tokenizer, [f"{number}" * 200])
+        assert cache._characters <= 1000 + 400
 
 
 ADVERSARIAL = [*LETTERS, *" \t\r\x0b\x0c\x1c\x85\xa0\u2003\u2028\u3000", *"\x00\xad\u200b\u200d\ufffd\ue000"]
@@ -255,6 +265,12 @@ def test_a_long_line_is_split_behind_a_letter_or_a_digit(tmp_path: Path) -> None
     parts = [block for block, ends_line in read_text_blocks(shard, 40) if not ends_line]
     assert len(parts) > 5
     assert all(part[-2].isalnum() for part in parts)
+
+
+def test_a_long_line_is_not_split_before_more_white_space(tmp_path: Path) -> None:
+    """Which a tokenizer may join with the space that is taken out."""
+    shard = write_shard(tmp_path / "0.txt.zst", [["one two  " + "x" * 40]])
+    assert next(read_text_blocks(shard, 20)) == ("one\n", False)
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)

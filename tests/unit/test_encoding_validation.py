@@ -231,6 +231,13 @@ def test_a_changed_byte_is_found_or_changes_nothing(files: dict[str, Path], tmp_
     assert found > 30
 
 
+def test_a_document_that_the_corpora_do_not_have_is_found(tmp_path: Path) -> None:
+    path = make_dataset(tmp_path / "data", lengths=[32]).parent / "seq32/00000.h5"
+    with h5py.File(path, "r+") as file:
+        file["document_index"][-1] = sum(file.attrs["documents_of_corpora"])
+    assert any("document_index does not rise below the number of documents" in problem for problem in problems_of(path))
+
+
 def is_word(value: int) -> bool:
     return value > MASK
 
