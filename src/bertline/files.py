@@ -35,7 +35,7 @@ BYTES_WORTH_A_BAR, BYTES_WORTH_A_HINT = 10**9, 10**11
 SECONDS_BETWEEN_SAVES = 30.0
 SNAKEMAKES = ".snakemake_timestamp"  # which it puts into the folders that are outputs of rules
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")  # of surrogates, perhaps with its other half
 
@@ -352,7 +352,9 @@ def _remembered_digests(path: Path) -> dict[str, list[Any]]:
 def _read_digests(paths: list[Path], size: int) -> Generator[tuple[Path, str], None, None]:
     """Yield each file with its SHA-256 as soon as it is read."""
     if size > BYTES_WORTH_A_HINT:
-        log.warning("reading %.0f GB of inputs once, for their checksums; `make digests` does it in a job", size / 1e9)
+        logger.warning(
+            "reading %.0f GB of inputs once, for their checksums; `make digests` does it in a job", size / 1e9
+        )
     stop = threading.Event()
     with (
         progress_of_bytes(description="checksums of inputs", total=size, shown=size > BYTES_WORTH_A_BAR) as bar,

@@ -24,7 +24,7 @@ from bertline.files import Json, Recipe, one_line_damage, read_object, sha256_of
 from bertline.results import paths
 from bertline.results.paths import HELD_OUT
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 HISTOGRAM_BINS = 16
 THREADS = 8  # hashing runs without Python's lock
@@ -121,7 +121,7 @@ def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[Sample
             )
     card["warnings"] = warnings_of(card)
     for warning in card["warnings"]:
-        log.warning("warning: %s", warning)
+        logger.warning("warning: %s", warning)
     write_json(directory / paths.CARD, card)
     return card
 

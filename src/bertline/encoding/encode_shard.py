@@ -22,7 +22,7 @@ from bertline.results import paths
 
 SETTINGS_OF_SAMPLES = ("seed", "pair_objective", "passes", "short_sequence_probability")
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def encode_shard(recipe: Recipe, shard: str, directory: Path) -> None:
@@ -81,7 +81,7 @@ def encode_shard(recipe: Recipe, shard: str, directory: Path) -> None:
                 "samples_without_partner": samples.without_partner,
             },
         )
-        log.info("%s: %d samples, %d tokens", output, len(samples.table), samples.tokens)
+        logger.info("%s: %d samples, %d tokens", output, len(samples.table), samples.tokens)
 
 
 def _columns(

@@ -35,7 +35,7 @@ DIFFICULT = (
 TOKENS_COMPARED = 2000  # all of them would take a tenth of a second of every job
 LETTERS_BEYOND_CYRILLIC = re.compile("[\u0530-\U0010ffff][\u0300-\U0010ffff]*")  # with their combining marks
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def line_encoder(tokenizer: Tokenizer) -> EncodeLines:
@@ -56,7 +56,7 @@ def line_encoder(tokenizer: Tokenizer) -> EncodeLines:
         problem = str(error)
     if problem is None:
         return fast
-    log.warning("nanotoken cannot replace the tokenizers package for this tokenizer (%s): encoding is slow", problem)
+    logger.warning("nanotoken cannot replace the tokenizers package for this tokenizer (%s): encoding is slow", problem)
     return by_library
 
 

@@ -37,7 +37,7 @@ from bertline.encoding.tokenizer_checks import CONTINUATION_PREFIX
 from bertline.files import Recipe
 from bertline.results import paths
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # 300 MB of English have some 50 million words: more text makes no relevant difference to the tokens.
 SAMPLE_BYTES = 300_000_000
@@ -107,7 +107,7 @@ def train_wordpiece(
     tokenizer.train_from_iterator((text.split("\n") for text in read_sample(sample)), trainer=trainer)
     ids = tokenizer.get_vocab(with_added_tokens=False)
     if len(ids) < vocab_size:
-        log.info("the text gives a vocabulary of %d tokens instead of %d", len(ids), vocab_size)
+        logger.info("the text gives a vocabulary of %d tokens instead of %d", len(ids), vocab_size)
     return make_tokenizer(
         sorted(ids, key=ids.__getitem__),
         lowercase=lowercase,
@@ -202,7 +202,7 @@ def train_unigram(
         if not trained.is_unknown(index)
     ]
     if len(SPECIAL_TOKENS) + len(pieces) < vocab_size:
-        log.info(
+        logger.info(
             "the text gives a vocabulary of %d tokens instead of %d", len(SPECIAL_TOKENS) + len(pieces), vocab_size
         )
     return make_unigram(pieces, lowercase=lowercase, strip_accents=strip_accents, joiners=joiners)
@@ -266,7 +266,7 @@ def choose_sample(
     taken: list[tuple[int, int]] = []
     for index, start in (blocks[number] for number in chosen):
         if len(words) > max_words or word_bytes > max_word_bytes:
-            log.info("trained on %d of %d MB, which have %d different words", len(taken), count, len(words))
+            logger.info("trained on %d of %d MB, which have %d different words", len(taken), count, len(words))
             break
         taken.append((index, start))
         for text in read_sample([(shards[index], start)]):
