@@ -62,7 +62,7 @@ OF_SITE = $(if $(filter-out %/local %/local/,$(PROFILE)),$(if $(SET)$(filter SIT
 SNAKEMAKE_SETTINGS = $(if $(SET)$(OF_SITE),--config $(if $(SET),"set=$$SET") $(OF_SITE))
 # Of the configuration files $(1).
 define show_plan
-@set -f; python workflow/scripts/show_plan.py --configfile $(1) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")
+@set -f; python workflow/scripts/plan.py --configfile $(1) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")
 @set -f; snakemake --profile "$$PROFILE" --configfile $(1) --dry-run $(SNAKEMAKE_SETTINGS)
 endef
 # The files that the demo's configuration names, without which its plan lacks the tasks.
@@ -214,7 +214,7 @@ bench-ranking: $(READY) ## compare ranking with transformers: make bench-ranking
 	python bench/ranking.py "$${MSMARCO:?is needed}/collection.tsv" "$$MSMARCO/queries.tsv" "$$VOCABULARY"
 
 mine: $(READY) ## write a configuration for your own text, sized to it and to this machine: make mine TEXT=folder [TIME=2h TABLE=reviews.csv COLUMN=text FORCE=yes; all: docs/data.md]
-	@python workflow/scripts/new_configuration.py "$$TEXT" --output "$$OUTPUT" $(foreach name,$(OF_MINE),\
+	@python workflow/scripts/mine.py "$$TEXT" --output "$$OUTPUT" $(foreach name,$(OF_MINE),\
 		--$(shell echo $(name) | tr A-Z a-z) "$$$(name)") $(if $(filter yes,$(FORCE)),--force)
 	$(call show_plan,"$$OUTPUT")
 	@echo; echo "Run it:"; $(if $(ACTIVATED),,echo "  source $(VENV)/bin/activate";) sed -n 's/^#     /  /p' -- "$$OUTPUT"
@@ -227,10 +227,10 @@ plan: $(READY) $(OF_DEMO) ## show what would run, why, and which finished traini
 	$(call show_plan,$$CONFIG)
 
 digests: $(READY) ## read the inputs of CONFIG once, for their checksums, as a first start does: for much text, in a job
-	@set -f; python workflow/scripts/digest_inputs.py --configfile $$CONFIG $(SETTINGS)
+	@set -f; python workflow/scripts/digests.py --configfile $$CONFIG $(SETTINGS)
 
 targets: $(READY) $(OF_DEMO) ## list what can be asked for by name, with its state, and the stages: make targets RUN=demo/glue; NAMES=yes lists names alone
-	@set -f; python workflow/scripts/list_targets.py --configfile $$CONFIG $(SETTINGS) $(if $(RUN),--run "$$RUN") $(if $(NAMES),--names)
+	@set -f; python workflow/scripts/targets.py --configfile $$CONFIG $(SETTINGS) $(if $(RUN),--run "$$RUN") $(if $(NAMES),--names)
 
 status: $(READY) $(OF_DEMO) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
 	@set -f; python workflow/scripts/status.py --configfile $$CONFIG $(SETTINGS)
@@ -246,7 +246,7 @@ track: $(READY) ## send the journals to MLflow
 	@python workflow/scripts/track.py results/runs
 
 scores: $(READY) ## print the scores of all runs, and where their models are
-	@python workflow/scripts/summary.py results/runs
+	@python workflow/scripts/scores.py results/runs
 
 report: $(READY) ## compare runs on a page, without running anything: make report RUNS=a,b (all runs by default)
 	@python workflow/scripts/report.py "$$RUNS"

@@ -133,7 +133,7 @@ def test_the_whole_graph_can_be_started_from_an_image_on_kubernetes(tmp_path: Pa
     }  # fmt: skip
     check_that_changed_files_stay(image, project)
     planned = subprocess.run(["make", "--dry-run", "plan"], cwd=project, capture_output=True, text=True, check=True)
-    assert "show_plan.py" in planned.stdout
+    assert "scripts/plan.py" in planned.stdout
     assert "envs/install.py" not in planned.stdout
     done = subprocess.run(["bash", script, tmp_path / "missing"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

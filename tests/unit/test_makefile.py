@@ -175,7 +175,7 @@ def test_a_folder_in_your_home_may_begin_with_a_tilde(checkout: Path) -> None:
 def test_the_file_that_make_mine_writes_is_planned_whatever_its_name(checkout: Path) -> None:
     made, shown, planned = calls_of(checkout, "mine", "TEXT=Bob's books", "OUTPUT=my file's.yaml", "TIME=2h")
     assert made[1] == [
-        "workflow/scripts/new_configuration.py", "Bob's books", "--output", "my file's.yaml", "--time", "2h"
+        "workflow/scripts/mine.py", "Bob's books", "--output", "my file's.yaml", "--time", "2h"
     ]  # fmt: skip
     assert "my file's.yaml" in shown[1]
     assert "my file's.yaml" in planned[1]
@@ -203,7 +203,7 @@ def unset(checkout: Path) -> Path:
     own = checkout / "python-without-pip"  # pip takes seconds, and nothing is installed here
     own.write_text(f'#!/bin/sh\n[ "$1 $2" = "-m venv" ] && set -- "$@" --without-pip\nexec {sys.executable} "$@"\n')
     own.chmod(0o755)
-    for name in ("envs/install.py", "workflow/scripts/digest_inputs.py"):
+    for name in ("envs/install.py", "workflow/scripts/digests.py"):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text("import sys\nopen('prefixes', 'a').write(sys.prefix + '\\n')")
     other = checkout / "other/bin/python"

@@ -466,7 +466,7 @@ def test_what_cannot_become_a_configuration_is_told_before_anything_is_timed(
     folder.mkdir()
     for number, text in enumerate(texts):
         (folder / f"{number}.txt").write_text(text)
-    script = ROOT / "workflow/scripts/new_configuration.py"
+    script = ROOT / "workflow/scripts/mine.py"
     command = [sys.executable, script, folder, "--output", tmp_path / output, "--language", "de"]
     done = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1

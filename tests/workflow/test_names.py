@@ -57,7 +57,7 @@ def refused(folder: Path, *arguments: str) -> str:
 
 
 def list_targets(folder: Path, *options: str) -> list[str]:
-    command = [sys.executable, ROOT / "workflow/scripts/list_targets.py", "--configfile", "small.yaml", *options]
+    command = [sys.executable, ROOT / "workflow/scripts/targets.py", "--configfile", "small.yaml", *options]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 

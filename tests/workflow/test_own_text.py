@@ -21,7 +21,7 @@ LINES = [
 
 
 def new_configuration(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "workflow/scripts/new_configuration.py", *arguments]
+    command = [sys.executable, "workflow/scripts/mine.py", *arguments]
     return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
 
 

@@ -1,7 +1,7 @@
 """Print the table of scores of runs, where their models are, and how to open MLflow.
 
 example:
-  python workflow/scripts/summary.py results/runs
+  python workflow/scripts/scores.py results/runs
 """
 
 from bertline.command_line import run_command

@@ -1,7 +1,7 @@
 """Show a configuration's stages, which of them are finished, and estimates for the others from recorded runs.
 
 example:
-  python workflow/scripts/show_plan.py --configfile config/demo.yaml
+  python workflow/scripts/plan.py --configfile config/demo.yaml
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Read the inputs of a configuration for their checksums, which name results. A start reads what was not read before.
 
 example:
-  srun --cpus-per-task 8 python workflow/scripts/digest_inputs.py \\
+  srun --cpus-per-task 8 python workflow/scripts/digests.py \\
     --configfile config/config.yaml
 """
 

@@ -1,7 +1,7 @@
 """List the names that snakemake can be asked for, with their state.
 
 example:
-  python workflow/scripts/list_targets.py --configfile config/demo.yaml \\
+  python workflow/scripts/targets.py --configfile config/demo.yaml \\
     --run demo/glue/cola
 """
 

@@ -1,7 +1,7 @@
 """Write a commented configuration for texts of your own, sized to them and to this machine.
 
 example:
-  python workflow/scripts/new_configuration.py texts --output mine.yaml \\
+  python workflow/scripts/mine.py texts --output mine.yaml \\
     --time 15m
 """
 
