@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from hypothesis import strategies as st
 from user_texts import ROOT, text_of, write_texts
 
 from bertline.console import BertlineError
-from bertline.planning.resolve import make_plan
+from bertline.planning.estimate import estimates
+from bertline.planning.resolve import make_plan, plan_of_files
 from bertline.proposal import machine as machines
 from bertline.proposal.configuration_file import configuration, network_of, rounded_duration
 from bertline.proposal.corpora import Corpus
 from bertline.proposal.machine import Machine, this_machine
-from bertline.proposal.new_configuration import NewConfiguration, make_configuration
+from bertline.proposal.new_configuration import NewConfiguration, make_configuration, time_steps
 from bertline.proposal.sizes import (
     BYTES_PER_WEIGHT,
     EPOCHS,
@@ -201,6 +203,28 @@ def configuration_of(texts: Path, table: Sequence[Path], time_steps: Callable[..
 def test_steps_that_do_not_fit_the_memory_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(BertlineError, match=r"^the memory is too small for training steps of \S+ with 128 tokens; end"):
         configuration_of(write_texts(tmp_path / "in", 40), [], lambda *_: {"fits": False})
+
+
+def test_the_plan_of_a_proposal_knows_its_time_from_the_timed_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with Muon, of which the plan has settings that the trial leaves at their defaults."""
+
+    def run_trial(recipe: dict[str, Any], **_: Any) -> dict[str, Any]:
+        tokens = recipe["settings"]["global_batch_size"] * recipe["settings"]["sequence_length"]
+        seconds = tokens / 10_000
+        timed = {"fits": True, "step_seconds": seconds, "busy_seconds": seconds, "tokens": tokens}
+        return {**timed, "processes": 2, "device": "a CPU"}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bertline.proposal.new_configuration.run_trial", run_trial)
+    for path in write_texts(tmp_path / "in", 40).iterdir():
+        path.write_text(100 * text_of(int(path.stem)) + path.stem)
+    made = configuration_of(tmp_path / "in", [], partial(time_steps, LAPTOP))
+    (tmp_path / "own.yaml").write_text(made.content)
+    assert "optimizer: muon " in made.content
+    phases = [left for left in estimates(plan_of_files([tmp_path / "own.yaml"])) if "phase" in left.what]
+    assert {left.basis for left in phases} == {"a trial of some steps, on a CPU"}
 
 
 @pytest.mark.parametrize(("words", "rows", "is_long"), [(8, 8000, False), (90, 8000, True)])

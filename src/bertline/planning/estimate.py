@@ -222,6 +222,8 @@ def settings_of_speed(settings: Json) -> Json:
     for key in (kind, "kfac"):
         if (chosen := settings.get(key)) is not None:
             found[key] = {name: chosen[name] for name in SAME_SPEED_OF_OPTIMIZER if name in chosen}
+    if not found.get(kind):  # a trial may leave out settings that take no time, such as Muon's
+        found.pop(kind, None)
     return found
 
 
