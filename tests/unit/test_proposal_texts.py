@@ -25,8 +25,9 @@ from user_texts import ROOT, SCHEMA, SENTENCES, text_of, write_texts
 from bertline.console import BertlineError
 from bertline.planning.corpora import expand
 from bertline.proposal.corpora import corpora_of
-from bertline.proposal.machine import this_machine
-from bertline.proposal.new_configuration import make_configuration
+from bertline.proposal.machine import Machine, this_machine
+from bertline.proposal.new_configuration import NewConfiguration, make_configuration
+from bertline.proposal.sizes import Network
 from bertline.proposal.text import look_at
 
 
@@ -192,6 +193,54 @@ def test_a_table_to_fine_tune_on_is_not_among_the_texts(tmp_path: Path, monkeypa
     assert look_at(["t/more.jsonl", table], SCHEMA, tables=[table]).documents == 30
     with pytest.raises(BertlineError, match=r"^t/train\.jsonl: no text besides TABLE=t/train\.jsonl; give others$"):
         look_at([table], SCHEMA, tables=[table])
+
+
+@pytest.mark.parametrize("texts", ["resources", ".", "resources/own/t-dev.jsonl"])
+@pytest.mark.parametrize("is_divided", [False, True])
+def test_the_rows_of_a_divided_table_are_not_among_the_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: str, is_divided: bool
+) -> None:
+    """Whether the table is divided already, by an earlier proposal, or is going to be."""
+    monkeypatch.chdir(tmp_path)
+    Path("resources/own").mkdir(parents=True)
+    write_table(Path("resources/posts.jsonl"))
+    table = write_table(Path("t.csv"))
+    if is_divided or texts.endswith(".jsonl"):
+        for part in ("train", "dev"):
+            write_table(Path(f"resources/own/t-{part}.jsonl"))
+    before = [path.name for path in Path("resources/own").iterdir()]
+    message = (
+        r"(resources/own/t-(train|dev)\.jsonl, a part of TABLE, is among the texts, as .*jsonl finds it|no text besid)"
+    )
+    with pytest.raises(BertlineError, match=message):
+        made([texts], table=[table])
+    assert [path.name for path in Path("resources/own").iterdir()] == before
+
+
+def test_a_table_may_be_divided_into_a_folder_of_texts_of_another_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the same command, with FORCE=yes, is accepted again."""
+    monkeypatch.chdir(tmp_path)
+    for path in write_texts(Path("resources"), 8).iterdir():
+        path.write_text(20 * text_of(int(path.stem)) + path.stem)
+    table = str(tmp_path.with_name(f"{tmp_path.name}.jsonl"))
+    write_table(Path(table))
+    for _ in range(2):
+        found = made(["resources"], table=[table])
+        assert "jsonl" not in found.content.partition("evaluation:")[0]
+    assert len(found.left_out) == 2
+
+
+def made(texts: list[str], **settings: Any) -> NewConfiguration:
+    """For ten minutes on a small machine that is idle."""
+
+    def time_steps(network: Network, length: int, batch: int, vocab_size: int) -> dict[str, Any]:
+        return {"fits": True, "step_seconds": batch / 10_000, "busy_seconds": batch / 10_000, "tokens": batch}
+
+    given = {"language": "en", "encoding": "utf-8", "column": None, "table": [], "force": True} | settings
+    machine = Machine(cores=2, memory=16_000_000_000, disk=10**14)
+    return make_configuration(texts, Path("own.yaml"), machine, seconds=600, time_steps=time_steps, **given)
 
 
 def test_a_column_without_a_table_is_one_line(tmp_path: Path) -> None:

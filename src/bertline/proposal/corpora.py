@@ -109,12 +109,13 @@ class FoundFiles(NamedTuple):
     left_out: Sequence[Path]
 
 
-def corpora_of(given: Sequence[str], tables: Collection[str] = ()) -> FoundFiles:
+def corpora_of(given: Sequence[str], tables: Collection[str] = (), divided: Collection[str] = ()) -> FoundFiles:
     """Group files by how they are read; each file counts once, in however many of the paths it is.
 
     Args:
         given: paths of files and folders.
         tables: files to fine-tune on, which are left out.
+        divided: the files that a table is divided into, also left out; they need not exist yet.
 
     Raises BertlineError if a path is absent, there is no text, or a table is in a folder with others of its kind: a
     pattern finds all of them.
@@ -123,7 +124,7 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = ()) -> FoundFiles
     others: Counter[str] = Counter()
     left_out: dict[Path, str] = {}  # with the patterns that find them
     seen: set[str] = set()
-    to_leave_out = set(map(os.path.realpath, tables))
+    to_leave_out = set(map(os.path.realpath, (*tables, *divided)))
     for path in _folders_first(given):
         for file in _files_in(path):
             check_is_utf8(str(file))
@@ -136,7 +137,7 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = ()) -> FoundFiles
             if os.path.abspath(file) in seen:
                 continue
             seen.add(os.path.abspath(file))
-            pattern = f"{glob.escape(path.as_posix())}/**/*{suffix}" if path.is_dir() else glob.escape(file.as_posix())
+            pattern = _pattern_in(path, suffix) if path.is_dir() else glob.escape(file.as_posix())
             if os.path.realpath(file) in to_leave_out:
                 left_out[file] = pattern
                 continue
@@ -145,11 +146,14 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = ()) -> FoundFiles
                 corpus.settings["paths"].append(pattern)
             corpus.files.append(file)
             corpus.bytes += file.stat().st_size
-    for table, pattern in left_out.items():
-        if any(pattern in corpus.settings["paths"] for corpus in by_kind.values()):
+    used = {pattern for corpus in by_kind.values() for pattern in corpus.settings["paths"]}
+    for table, pattern in (*left_out.items(), *_going_to_be_found(divided, given)):
+        if pattern in used:
+            is_part = os.path.realpath(table) in set(map(os.path.realpath, divided))
+            what = f"{table}, a part of TABLE," if is_part else f"TABLE={table}"
             raise BertlineError(
-                f"TABLE={table} is among the texts, as {pattern} finds it, too: training would see the rows that are "
-                "kept for the scores; move it to another folder"
+                f"{what} is among the texts, as {pattern} finds it, too: training would see the rows that are "
+                f"kept for the scores; move {'the texts' if is_part else 'it'} to another folder"
             )
     if left_out and not by_kind:
         raise BertlineError(f"{', '.join(given)}: no text besides TABLE={','.join(map(str, left_out))}; give others")
@@ -162,6 +166,18 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = ()) -> FoundFiles
     for corpus in by_kind.values():
         corpus.files.sort(key=natural_order)
     return FoundFiles(list(by_kind.values()), dict(others), sorted(left_out))
+
+
+def _pattern_in(folder: Path, suffix: str) -> str:
+    return f"{glob.escape(folder.as_posix())}/**/*{suffix}"
+
+
+def _going_to_be_found(files: Collection[str], given: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    """Yield the files that are going to be in the given folders, with the patterns for their like there."""
+    for file in map(Path, files):
+        for folder in filter(Path.is_dir, map(Path, given)):
+            if Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
+                yield file, _pattern_in(folder, file.suffix)
 
 
 def _folders_first(given: Sequence[str]) -> list[Path]:

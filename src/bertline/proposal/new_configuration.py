@@ -37,7 +37,7 @@ from bertline.proposal.sizes import (
     seconds_of,
     vocabulary_size,
 )
-from bertline.proposal.table import describe_table
+from bertline.proposal.table import describe_table, divided_into
 from bertline.proposal.text import MIN_DOCUMENTS, OwnText, look_at
 from bertline.settings.configuration import load_schema
 
@@ -188,9 +188,18 @@ def make_configuration(
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", output.stem).lstrip("_.-") or "mine"
     if language is not None and not re.fullmatch("[a-z]{2,3}", language):
         raise BertlineError(f"LANGUAGE={language}: give a code of two or three letters, such as de")
-    found = look_at(texts, load_schema(SCHEMA), encoding=encoding, language=language, column=column, tables=table)
+    folder = Path("resources", name)
+    found = look_at(
+        texts,
+        load_schema(SCHEMA),
+        encoding=encoding,
+        language=language,
+        column=column,
+        tables=table,
+        divided=divided_into(table[0], folder) if len(table) == 1 else [],
+    )
     _check_amount(found, ", ".join(texts))
-    described = describe_table(list(table), Path("resources") / name, force=force) if table else None
+    described = describe_table(list(table), folder, force=force) if table else None
     vocab_size = vocabulary_size(found.characters, found.alphabet)
     settings, _ = tokenizer_settings(found.language, vocab_size, has_case=found.has_case)
     per_token = characters_per_token(found.sample, **settings)
@@ -222,8 +231,8 @@ def make_configuration(
         fine_tuned_tokens=2 * SEEDS_OF_TABLE * EPOCHS_OF_TABLE * rows * row,
     )
     content = configuration(name, str(output), found, chosen, machine, described)
-    with tempfile.TemporaryDirectory() as folder:
-        draft = Path(folder, "draft.yaml")
+    with tempfile.TemporaryDirectory() as temporary:
+        draft = Path(temporary, "draft.yaml")
         draft.write_text(content, encoding="utf-8")
         plan = plan_of_files([draft])
     if plan.problems:

@@ -113,7 +113,7 @@ def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Js
         reasons["texts"] += f"; not used: {', '.join(unused)}"
     train, dev = files[0], files[-1]
     if len(files) == 1:
-        train, dev = (f"{folder.as_posix()}/{name}-{split}.jsonl" for split in ("train", "dev"))
+        train, dev = divided_into(files[0], folder)
         scored = _divide(table, Path(train), Path(dev), force=force)
         reasons["dev"] = f"{scored:,} rows of {files[0]}, which training does not see"
     else:
@@ -127,6 +127,11 @@ def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Js
     }
     characters = sum(columns[text].length for text in texts) / count
     return {"name": name, "settings": settings, "reasons": reasons, "rows": count, "characters": characters}
+
+
+def divided_into(file: str, folder: Path) -> list[str]:
+    """Return the files in `folder` for training and for scores that a table is divided into."""
+    return [f"{folder.as_posix()}/{_name_of(Path(file))}-{split}.jsonl" for split in ("train", "dev")]
 
 
 def _name_of(file: Path) -> str:

@@ -84,6 +84,7 @@ def look_at(
     language: str | None = None,
     column: str | None = None,
     tables: Collection[str] = (),
+    divided: Collection[str] = (),
 ) -> OwnText:
     """Look at files and folders of texts.
 
@@ -94,12 +95,13 @@ def look_at(
         language: of the text; None to identify it.
         column: of tables, with the text; None for a usual name, or the longest.
         tables: files to fine-tune on, which are no texts.
+        divided: those that a table is going to be divided into.
 
     Raises BertlineError if a path is absent, nothing can be read, a sampled file is refused by its reader, there are
     too few documents to hold one out, the language is not clear, or there is a column but no table.
     """
     encodings = parse_encodings(encoding)
-    corpora, not_read, left_out = corpora_of(given, tables)
+    corpora, not_read, left_out = corpora_of(given, tables, divided)
     where = ", ".join(given)
     if column is not None and all(corpus.name != "tables" for corpus in corpora):
         raise BertlineError(f"COLUMN={column}: no table is among {where}; leave COLUMN out")
