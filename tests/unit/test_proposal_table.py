@@ -68,6 +68,32 @@ def test_a_short_second_text_is_used_and_what_is_left_out_is_named(tmp_path: Pat
     assert described(**more) == (["premise"], "the columns of text; not used: hypothesis, note")
 
 
+SHA = {"sha": "{:064x}"}
+ADDRESS = {"url": "https://example.org/articles/2026/a-long-name-of-an-article-{}.html"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "texts"),
+    [
+        (SHA | {"text": "It rained, {}."}, ["text"]),
+        (ADDRESS | {"text": "It rained, {}, on the old town of the north."}, ["text"]),
+        (
+            SHA | {"title": "The rain of the old town, {}, and more", "text": "It rained, {}, on the old town."},
+            ["title", "text"],
+        ),
+        (ADDRESS | {"text": "雨が降っていました{}。とても寒かったです。みんな家にいました。"}, ["text"]),
+        ({"text": "雨が降っていました{}。", "title": "雨{}"}, ["text"]),
+        ({"word": "lovely{}", "serial": "12345678{}"}, ["word"]),
+    ],
+)
+def test_digests_addresses_and_numbers_are_no_texts_beside_one(
+    tmp_path: Path, columns: dict[str, str], texts: list[str]
+) -> None:
+    rows = [{name: form.format(n) for name, form in columns.items()} | {"label": "ab"[n % 2]} for n in range(100)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert describe_table([str(tmp_path / "t.jsonl")], tmp_path / "out")["settings"]["texts"] == texts
+
+
 def test_a_table_of_numbers_is_a_regression(tmp_path: Path) -> None:
     rows = [{"a": text_of(number), "b": text_of(number + 1), "score": number / 7} for number in range(100)]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -196,6 +222,7 @@ def test_labels_of_a_kind_that_no_class_has_are_one_line(tmp_path: Path, label: 
         ("a.csv", "text;label\nsome, or more;a\n", r"a\.csv: its columns are divided by semicolons; convert it"),
         ("a.CSV", "text\tlabel\nsome text\ta\n", r"a\.CSV: its columns are divided by tabs; convert it"),
         ("a.csv", "label\n" + "a\nb\n" * 40, "no column of texts besides 'label'; add one"),
+        ("a.csv", "text,label\n" + "12345,a\n12346,b\n" * 40, "no column of texts besides 'label'; add one"),
         ("a.csv", "text,label\nsome text,a\n", r"has 1 rows; 20 or more are needed"),
         ("a.jsonl", "[1, 2]\n" * 30, r"a\.jsonl: line 1: no JSON object"),
         ("a.jsonl", GOOD + "3\n", r"a\.jsonl: line 41: no JSON object"),

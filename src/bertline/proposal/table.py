@@ -33,6 +33,7 @@ class _Column:
 
     length: int = 0  # of all texts together
     spaces: int = 0
+    more_bytes: int = 0  # than characters, in UTF-8
     numbers: int = 0
     fractions: int = 0  # numbers that are not whole
     with_comma: int = 0  # numbers with a decimal comma
@@ -42,6 +43,7 @@ class _Column:
     def add(self, cell: Any) -> None:
         self.length += len(cell) if isinstance(cell, str) else 0
         self.spaces += cell.count(" ") if isinstance(cell, str) else 0
+        self.more_bytes += len(cell.encode()) - len(cell) if isinstance(cell, str) else 0
         if (number := number_of(cell)) is not None:
             self.numbers += 1
             self.fractions += math.isfinite(number) and not number.is_integer()
@@ -243,15 +245,21 @@ def _texts_of(columns: dict[str, _Column], count: int, label: str, file: str) ->
     """Return one or two columns of text, and other columns of text, which cannot be used.
 
     A column is text if it is at least a third as long as the longest, or if its cells have some words, as a short
-    hypothesis or question beside a long passage; names of persons, addresses and digests have none or two.
+    hypothesis or question beside a long passage; names of persons have two, and digests and addresses one, of ASCII.
     """
-    lengths = {
-        name: column.length / count
+    possible = {
+        name: column
         for name, column in columns.items()
         if name != label and name.lower() not in IDS and column.length > 3 * count and column.numbers < count
     }
-    if not lengths:
+    if not possible:
         raise BertlineError(f"TABLE={file} has no column of texts besides '{label}'; add one")
+    several = {
+        name: column
+        for name, column in possible.items()
+        if column.spaces >= count or column.more_bytes >= column.length  # a script that may have no spaces
+    }
+    lengths = {name: column.length / count for name, column in (several or possible).items()}
     longest, long = max(lengths, key=lambda column: lengths[column]), long_columns(lengths)
     texts = [column for column in lengths if column in long or columns[column].spaces >= WORDS * count]
     chosen = next((some for some in (texts, long) if len(some) <= 2), [longest])
