@@ -462,6 +462,8 @@ def test_a_table_of_arrow_without_rows_has_no_text(tmp_path: Path, kind: str) ->
         ({"encoding": "nonsense"}, "the encoding 'nonsense' is unknown"),
         ({"encoding": "base64"}, "the encoding 'base64' is unknown"),
         ({"language": "../../x"}, r"LANGUAGE=\.\./\.\./x: give a code of two or three letters"),
+        ({"language": "jpn"}, r"LANGUAGE=jpn: give the code of two letters, LANGUAGE=ja"),
+        ({"language": "lav"}, r"LANGUAGE=lav: give the code of two letters, LANGUAGE=lv"),
     ],
 )
 def test_an_encoding_or_a_language_that_is_none_is_one_line(

@@ -15,7 +15,7 @@ from bertline.proposal.text import OwnText
 from bertline.results.describe import counted
 
 # Languages that are written without spaces between words, or without marks at the ends of sentences.
-NO_SPACES = {"zh", "wuu", "yue", "ja", "my", "km", "th", "lo", "bo", "dz"}
+NO_SPACES = {"zh", "cmn", "wuu", "yue", "ja", "my", "km", "th", "lo", "bo", "dz"}
 NO_SENTENCE_MARKS = {"th", "lo"}
 SENTENCEX = {"ko"}  # there Punkt takes ends of verbs for abbreviations
 WIDTH = 64  # of a line before its comment

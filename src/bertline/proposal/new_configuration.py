@@ -146,6 +146,17 @@ def time_steps(machine: Machine, network: Network, length: int, batch: int, voca
     return timed
 
 
+def _check_language(code: str) -> None:
+    """Raise BertlineError for what is no code of ISO 639, or not the one by which a language is known here."""
+    if not re.fullmatch("[a-z]{2,3}", code):
+        raise BertlineError(f"LANGUAGE={code}: give a code of two or three letters, such as de")
+    if len(code) == 3:
+        from nltk.langnames import iso639short  # takes two seconds, and only such codes need it
+
+        if short := iso639short.get(code):
+            raise BertlineError(f"LANGUAGE={code}: give the code of two letters, LANGUAGE={short}")
+
+
 def _check_amount(found: OwnText, where: str) -> None:
     """Raise BertlineError for too little text, or too few documents that differ."""
     if found.characters < MIN_CHARACTERS:
@@ -186,8 +197,8 @@ def make_configuration(
     Raises BertlineError if a text cannot be read, or if memory, disk or text are too small.
     """
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", output.stem).lstrip("_.-") or "mine"
-    if language is not None and not re.fullmatch("[a-z]{2,3}", language):
-        raise BertlineError(f"LANGUAGE={language}: give a code of two or three letters, such as de")
+    if language is not None:
+        _check_language(language)
     folder = Path("resources", name)
     found = look_at(
         texts,
