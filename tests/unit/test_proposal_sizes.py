@@ -383,6 +383,16 @@ def test_a_name_that_yaml_takes_for_something_else_is_quoted(tmp_path: Path, nam
     assert list(found["evaluation"]["tables"]) == list(found["runs"][name]["finetune"]["tables"]) == [name]
 
 
+@pytest.mark.parametrize("language", ["no", "de"])
+def test_the_filter_of_other_languages_in_a_comment_is_as_it_would_be_given(tmp_path: Path, language: str) -> None:
+    text = found_text(tmp_path, language=language, share=0.9, others={"en": 0.1})
+    content = configuration("own", "x.yaml", text, proposed(10**7, LAPTOP, 1e11), LAPTOP)
+    assert "drops other languages: en 10%" in content
+    (tmp_path / "x.yaml").write_text(content.replace("# language_identification", "language_identification"))
+    corpus = read_yaml(tmp_path / "x.yaml")["corpora"]["texts"]
+    assert corpus["language_identification"] == {"keep": language}
+
+
 def test_what_a_comment_quotes_adds_no_line(tmp_path: Path) -> None:
     table = {
         "name": "t",

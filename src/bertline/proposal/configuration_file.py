@@ -185,7 +185,8 @@ def _corpus(lines: _Lines, name: str, settings: Json, reasons: dict[str, str], t
             f"{language} {share:.0%}" for language, share in list(text.others.items())[:3] if share >= 0.01
         )
         if seen:
-            lines.add(2, f"# language_identification: {{keep: {text.language}}}", why=f"drops other languages: {seen}")
+            kept = _yaml({"keep": text.language})
+            lines.add(2, f"# language_identification: {kept}", why=f"drops other languages: {seen}")
 
 
 def _dataset(lines: _Lines, name: str, text: OwnText, proposal: Proposal) -> None:
