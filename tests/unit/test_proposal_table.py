@@ -249,6 +249,11 @@ def test_labels_of_a_kind_that_no_class_has_are_one_line(tmp_path: Path, label: 
             r"'a' is the name of a column and one",
         ),
         ("a.csv", "text,label\n" + "the same text,a\nthe other text,b\n" * 40, r"rows are all alike and cannot be"),
+        (
+            "a.csv",
+            "text,tag\n" + "".join(f"some words {n},tag {n}\n" for n in range(40)),
+            r"a\.csv: column 'tag' has 40 different labels in 40 rows: it is no class; name a column of classes 'label'$",
+        ),
         ("a.parquet", "PAR1 this is not", r"a\.parquet is damaged or truncated"),
     ],
 )

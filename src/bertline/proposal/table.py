@@ -196,8 +196,9 @@ def _divide(table: _Table, train: Path, dev: Path, *, force: bool) -> int:
 
     Raises BertlineError if one of the files exists with another content, unless `force` is given.
     """
-    classes, trained, scored = set(), set(), 0
+    classes, trained, scored, count = set(), set(), 0, 0
     for name, row in table.rows():
+        count += 1
         classes.add(name)
         if not _is_for_dev(_line(row)):
             trained.add(name)
@@ -211,6 +212,11 @@ def _divide(table: _Table, train: Path, dev: Path, *, force: bool) -> int:
                 output: TextIO = to_dev if is_scored else to_train
                 output.write(f"{line}\n")
                 scored += is_scored
+        if not scored and 2 * len(classes) > count:
+            raise BertlineError(
+                f"TABLE={table.file}: column '{table.label}' has {len(classes)} different labels in {count} rows: it is "
+                "no class; name a column of classes 'label'"
+            )
         if not scored or not trained:
             raise BertlineError(f"{table.file}: its rows are all alike and cannot be divided; give two files instead")
         for new, old in ((new_train, train), (new_dev, dev)):
