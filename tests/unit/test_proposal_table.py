@@ -125,6 +125,17 @@ def test_numbers_that_are_not_whole_are_no_classes(tmp_path: Path, scores: list[
     assert describe_table([str(tmp_path / "a.jsonl")], tmp_path / "out")["settings"]["kind"] == kind
 
 
+@pytest.mark.parametrize(
+    ("largest", "reason"),
+    [(5, "more than 50 different values"), (-6, "more than 50 different values; scale the numbers to about -5 to 5")],
+)
+def test_large_numbers_to_predict_are_told_to_be_scaled(tmp_path: Path, largest: int, reason: str) -> None:
+    rows = [{"text": f"{text_of(number)} {number}", "rating": largest * number / 99} for number in range(100)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    described = describe_table([str(tmp_path / "a.jsonl")], tmp_path / "out")
+    assert (described["settings"]["kind"], described["reasons"]["label"]) == ("regression", reason)
+
+
 def test_one_file_is_not_for_training_and_for_scores(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(GOOD)
     (tmp_path / "b.jsonl").symlink_to("a.jsonl")

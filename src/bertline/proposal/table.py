@@ -23,6 +23,7 @@ DEV_SHARE, MIN_ROWS = 0.2, 20
 LABELS = ("label", "labels", "class", "category", "target", "tag", "stars", "rating", "score", "sentiment")
 IDS = ("id", "index", "idx", "key")
 MAX_CLASSES = 50
+MAX_NUMBER = 5  # that a network predicts well
 WORDS = 3  # of a short text, about
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d[\d.]*,\d+\s*")
 
@@ -36,6 +37,7 @@ class _Column:
     more_bytes: int = 0  # than characters, in UTF-8
     numbers: int = 0
     fractions: int = 0  # numbers that are not whole
+    largest: float = 0.0  # absolute value of a finite number
     with_comma: int = 0  # numbers with a decimal comma
     example: str = ""  # the first of these
     values: set[int] = field(default_factory=set)  # hashes of the different ones, MAX_CLASSES + 1 at most
@@ -46,7 +48,9 @@ class _Column:
         self.more_bytes += len(cell.encode()) - len(cell) if isinstance(cell, str) else 0
         if (number := number_of(cell)) is not None:
             self.numbers += 1
-            self.fractions += math.isfinite(number) and not number.is_integer()
+            if math.isfinite(number):
+                self.fractions += not number.is_integer()
+                self.largest = max(self.largest, abs(number))
         if isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell):
             self.with_comma += 1
             self.example = self.example or cell.strip()
@@ -111,6 +115,8 @@ def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Js
     name = _name_of(Path(files[0]))
     found = f"more than {MAX_CLASSES}" if has_many else f"{len(described.values)}"
     reasons = {"label": f"{found} different values", "texts": "the columns of text"}
+    if is_regression and described.largest > MAX_NUMBER:
+        reasons["label"] += f"; scale the numbers to about -{MAX_NUMBER} to {MAX_NUMBER}"
     if unused:
         reasons["texts"] += f"; not used: {', '.join(unused)}"
     train, dev = files[0], files[-1]
