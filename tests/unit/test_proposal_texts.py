@@ -507,6 +507,7 @@ def test_documents_that_begin_alike_are_not_equal(tmp_path: Path, monkeypatch: p
             "none/mine.yaml",
             "none/mine.yaml cannot be written: No such file",
         ),
+        ([200 * "Der alte Mann. " for _ in range(6)], "texts", "texts is a folder; give OUTPUT=name.yaml"),
         ([200 * "Der alte Mann. " for _ in range(6)], "/proc/mine.yaml", "/proc/mine.yaml cannot be written: "),
     ],
 )
@@ -518,7 +519,7 @@ def test_what_cannot_become_a_configuration_is_told_before_anything_is_timed(
     for number, text in enumerate(texts):
         (folder / f"{number}.txt").write_text(text)
     script = ROOT / "workflow/scripts/mine.py"
-    command = [sys.executable, script, folder, "--output", tmp_path / output, "--language", "de"]
+    command = [sys.executable, script, folder, "--output", tmp_path / output, "--language", "de", "--force"]
     done = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     line = done.stderr.splitlines()[-1]

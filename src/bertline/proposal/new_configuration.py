@@ -90,6 +90,8 @@ def write_configuration(
     texts = tuple(filter(None, texts))
     if not texts:
         raise BertlineError("there is no text; give a folder or a file, as make mine TEXT=folder")
+    if output.is_dir():
+        raise BertlineError(f"{output} is a folder; give OUTPUT=name.yaml")
     if output.exists() and not force:
         raise BertlineError(f"{output} exists and is not overwritten; give OUTPUT=another.yaml, or FORCE=yes")
     try:

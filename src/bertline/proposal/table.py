@@ -220,8 +220,8 @@ def _divide(table: _Table, train: Path, dev: Path, *, force: bool) -> int:
                 scored += is_scored
         if not scored and 2 * len(classes) > count:
             raise BertlineError(
-                f"TABLE={table.file}: column '{table.label}' has {len(classes)} different labels in {count} rows: it is "
-                "no class; name a column of classes 'label'"
+                f"TABLE={table.file}: column '{table.label}' has {len(classes)} different labels in {count} rows: it "
+                "is no class; name a column of classes 'label'"
             )
         if not scored or not trained:
             raise BertlineError(f"{table.file}: its rows are all alike and cannot be divided; give two files instead")
