@@ -15,7 +15,7 @@ import pytest
 from user_texts import text_of
 
 from bertline.console import BertlineError
-from bertline.proposal.table import describe_table
+from bertline.proposal.table import describe_table, files_of
 
 
 def test_a_table_is_divided_and_described(tmp_path: Path) -> None:
@@ -134,6 +134,15 @@ def test_large_numbers_to_predict_are_told_to_be_scaled(tmp_path: Path, largest:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     described = describe_table([str(tmp_path / "a.jsonl")], tmp_path / "out")
     assert (described["settings"]["kind"], described["reasons"]["label"]) == ("regression", reason)
+
+
+def test_the_files_of_a_table_are_divided_by_commas() -> None:
+    assert files_of(None) == files_of("") == []
+    assert files_of("my table.csv") == ["my table.csv"]
+    assert files_of("train.csv, dev.csv") == ["train.csv", "dev.csv"]
+    for given in ("train.csv,", ",", "train.csv, ,dev.csv"):
+        with pytest.raises(BertlineError, match=rf"^TABLE={given}: a name is empty; give one file, or one for train"):
+            files_of(given)
 
 
 def test_one_file_is_not_for_training_and_for_scores(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def new_configuration(
         language=language,
         encoding=encoding,
         column=column,
-        table=table.split(",") if table else [],
+        table=table,
         gpus=gpus,
         force=force,
     )

@@ -37,7 +37,7 @@ from bertline.proposal.sizes import (
     seconds_of,
     vocabulary_size,
 )
-from bertline.proposal.table import describe_table, divided_into
+from bertline.proposal.table import describe_table, divided_into, files_of
 from bertline.proposal.text import MIN_DOCUMENTS, OwnText, look_at
 from bertline.settings.configuration import load_schema
 
@@ -73,7 +73,7 @@ def write_configuration(
     language: str | None,
     encoding: str,
     column: str | None,
-    table: Sequence[str],
+    table: str | None,
     gpus: int | None,
     force: bool,
 ) -> str:
@@ -82,6 +82,7 @@ def write_configuration(
     Args:
         texts: folders and files; "" is none.
         time: from the text to the report, as 15m, 2h or 1d; None for a time in proportion to the text.
+        table: files to fine-tune on, with commas between.
         gpus: number to use; None for all.
         force: overwrite `output`, and a divided table of another content.
 
@@ -108,7 +109,7 @@ def write_configuration(
         language=language,
         encoding=encoding,
         column=column,
-        table=table,
+        table=files_of(table),
         time_steps=partial(time_steps, machine),
         force=force,
     )

@@ -73,6 +73,14 @@ class _Table:
             yield name, dict(zip((*self.texts, self.label), cells, strict=True))
 
 
+def files_of(table: str | None) -> list[str]:
+    """Return the files of TABLE=, with commas between. Raises BertlineError for an empty name."""
+    files = [file.strip() for file in table.split(",")] if table else []
+    if not all(files):
+        raise BertlineError(f"TABLE={table}: a name is empty; give one file, or one for training and one to score")
+    return files
+
+
 def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Json:
     """Describe a table for a configuration: its `name`, `settings`, and `reasons` for them.
 
