@@ -393,6 +393,20 @@ def test_the_filter_of_other_languages_in_a_comment_is_as_it_would_be_given(tmp_
     assert corpus["language_identification"] == {"keep": language}
 
 
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("x.yaml", "make plan CONFIG=x.yaml"),
+        ("it's.yaml", "make plan CONFIG='it'\"'\"'s.yaml'"),
+        ("my texts/x.yaml", "python workflow/scripts/plan.py --configfile 'my texts/x.yaml'"),
+    ],
+)
+def test_the_command_that_shows_the_plan_works_for_any_name(tmp_path: Path, path: str, shown: str) -> None:
+    """CONFIG is several files if there is a space in it."""
+    content = configuration("own", path, found_text(tmp_path), proposed(10**7, LAPTOP, 1e11), LAPTOP)
+    assert f"Change any value; `{shown}` then shows what will run." in content
+
+
 def test_what_a_comment_quotes_adds_no_line(tmp_path: Path) -> None:
     table = {
         "name": "t",

@@ -150,7 +150,8 @@ def configuration(
     lines = _Lines()
     for line in summary(text, proposal, machine):
         lines.comment(line)
-    shown = f"`make plan CONFIG={path}` then shows what will run"
+    plan = "python workflow/scripts/plan.py --configfile " if path.split() != [path] else "make plan CONFIG="
+    shown = f"`{plan}{shlex.quote(path)}` then shows what will run"
     lines.comment(f"The {proposal.limit} limits the training. Change any value; {shown}. Run it:")
     lines.comment(f"    {command(path, proposal, machine)}")
     lines.add(0, "", "")
