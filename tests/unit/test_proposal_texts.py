@@ -163,10 +163,19 @@ def test_a_file_that_is_given_twice_counts_once(
     monkeypatch.chdir(tmp_path)
     write_texts(Path("t"), 7)
     write_texts(Path("t/deep"), 1).joinpath("0.txt").rename("t/deep/8.txt")
-    [corpus], *_ = corpora_of(given)
+    Path("t/deep/photo.jpg").touch()
+    [corpus], not_read, _ = corpora_of(given)
+    assert not_read == {".jpg": 1}
     assert len(corpus.files) == 8
     assert len(corpus.settings["paths"]) == 1
     assert corpus.bytes == sum(path.stat().st_size for path in Path("t").rglob("*.txt"))
+
+
+def test_a_file_without_a_usual_suffix_is_read_if_it_is_given_itself(tmp_path: Path) -> None:
+    (write_texts(tmp_path, 7) / "8.raw").write_text("one\n")
+    assert corpora_of([str(tmp_path)]).not_read == {".raw": 1}
+    found = corpora_of([str(tmp_path), str(tmp_path / "8.raw")])
+    assert (len(found.corpora[0].files), found.not_read) == (8, {})
 
 
 def write_table(path: Path, rows: int = 30) -> str:

@@ -121,7 +121,7 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = (), divided: Coll
     pattern finds all of them.
     """
     by_kind: dict[_Kind, Corpus] = {}
-    others: Counter[str] = Counter()
+    not_read: dict[str, str] = {}  # suffixes
     left_out: dict[Path, str] = {}  # with the patterns that find them
     seen: set[str] = set()
     to_leave_out = set(map(os.path.realpath, (*tables, *divided)))
@@ -130,13 +130,14 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = (), divided: Coll
             check_is_utf8(str(file))
             if "{" in str(file) or "}" in str(file):
                 raise BertlineError(f"{file}: Snakemake takes braces for wildcards; rename it")
+            if (place := os.path.abspath(file)) in seen:
+                continue
             kind, suffix = _kind_of(file, alone=path.is_file())
             if kind is None:
-                others[suffix or "without a suffix"] += 1
+                not_read[place] = suffix or "without a suffix"
                 continue
-            if os.path.abspath(file) in seen:
-                continue
-            seen.add(os.path.abspath(file))
+            not_read.pop(place, None)  # in a folder, but given alone
+            seen.add(place)
             pattern = _pattern_in(path, suffix) if path.is_dir() else glob.escape(file.as_posix())
             if os.path.realpath(file) in to_leave_out:
                 left_out[file] = pattern
@@ -155,6 +156,7 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = (), divided: Coll
                 f"{what} is among the texts, as {pattern} finds it, too: training would see the rows that are "
                 f"kept for the scores; move {'the texts' if is_part else 'it'} to another folder"
             )
+    others = Counter(not_read.values())
     if left_out and not by_kind:
         raise BertlineError(f"{', '.join(given)}: no text besides TABLE={','.join(map(str, left_out))}; give others")
     if not by_kind:
