@@ -217,6 +217,7 @@ def test_the_extracted_folder_contains_nothing_undocumented(dump: Path, tmp_path
     [
         ("truncated", "is truncated; delete it and download it again"),
         ("cut between streams", "ends before </mediawiki>"),
+        ("no dump", "is no dump of a wiki: it does not begin with <mediawiki; name a dump of pages-articles"),
         ("broken off", "ends within page "),
         ("not bz2", "is damaged"),
         ("missing", "does not exist"),
@@ -236,6 +237,8 @@ def test_a_dump_without_articles_is_one_line_and_leaves_nothing(
         part.write_bytes(write_dump(part, PAGES).read_bytes()[:-30])
     elif content == "cut between streams":
         write_dump(part, PAGES, footer="")
+    elif content == "no dump":
+        part.write_bytes(bz2.compress(b"<TEI><p>It rained.</p></TEI>\n"))
     elif content == "broken off":
         write_dump(part, [PAGES[0].replace("</page>", ""), PAGES[0]])
     elif content == "not bz2":

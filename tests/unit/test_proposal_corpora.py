@@ -17,7 +17,7 @@ from bertline.proposal.corpora import Corpus, corpora_of, find_shape
 
 def put(folder: Path, *names: str) -> None:
     for name in names:
-        (folder / name).write_text("1\tOne.\n")
+        (folder / name).write_text("<mediawiki>\n" if ".xml" in name else "1\tOne.\n")
 
 
 def patterns_of(folder: Path) -> dict[str, list[str]]:
@@ -40,6 +40,24 @@ def test_the_parts_of_a_large_dump_are_one_pattern(tmp_path: Path) -> None:
     }
     [corpus], *_ = corpora_of([str(tmp_path / "w1.xml-p1p9.bz2")])
     assert corpus.settings == {"source": "wikimedia", "paths": [f"{tmp_path}/w1.xml-p1p9.bz2"]}
+
+
+def test_xml_that_is_no_wiki_s_dump_is_not_read(tmp_path: Path) -> None:
+    put(tmp_path, "notes.txt")
+    other = tmp_path / "sub/config.xml"
+    other.parent.mkdir()
+    other.write_text("<TEI><p>It rained.</p></TEI>")
+    found = corpora_of([str(tmp_path)])
+    assert ([corpus.name for corpus in found.corpora], found.not_read) == (["texts"], {".xml": 1})
+    with pytest.raises(BertlineError, match=r"config\.xml is XML, not plain text; of a wiki's dump use"):
+        corpora_of([str(other)])
+    put(tmp_path, "w.xml-p1p9")
+    assert corpora_of([str(tmp_path)]).not_read == {".xml": 1}
+    put(tmp_path, "w.xml")
+    message = r"config\.xml is no dump of a wiki, but .*/\*\*/\*\.xml finds it, too; move it to another folder$"
+    for given in ([tmp_path], [tmp_path, other.parent]):
+        with pytest.raises(BertlineError, match=message):
+            corpora_of(list(map(str, given)))
 
 
 def test_files_with_capitals_in_their_suffix_are_of_the_same_kinds(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ MAX_HEADER_BYTES = 1 << 20
 # An extractor needs many times a page's size in memory. MediaWiki's own limit is 2 MiB of text, which is at most 12 MiB
 # with every character escaped; a longer page is not an article.
 MAX_PAGE_BYTES = 1 << 24
+BEGIN_TAG, BEGINNING_BYTES = b"<mediawiki", 1 << 12  # in which it is expected
 END_BYTES = 64  # in which the end tag is expected
 PAGE_HEAD_BYTES = 1 << 16  # of a longer page, for its id and namespace
 
@@ -50,10 +51,10 @@ def read_dump(part: Path | str, number: int, of: int, *, unpack_ratio: float, ad
         unpack_ratio: how many times its size a file other than a `.bz2` may unpack to.
         advice: for the errors of a damaged file.
 
-    Raises BertlineError if the file is missing, damaged, ends before its last tag, or has a stream that does not begin
-    with a page.
+    Raises BertlineError if the file is missing, damaged, no dump, ends before its last tag, or has a stream that does
+    not begin with a page.
     """
-    end = b""
+    beginning = end = b""
     try:
         size = Path(part).stat().st_size
         if str(part).lower().endswith(".bz2"):
@@ -65,6 +66,7 @@ def read_dump(part: Path | str, number: int, of: int, *, unpack_ratio: float, ad
             content = _checked(content)
         for chunk in content:
             yield chunk
+            beginning += chunk[: BEGINNING_BYTES - len(beginning)]
             end = (end + chunk)[-END_BYTES:]
     except FileNotFoundError:
         raise BertlineError(f"{part} does not exist; check the path, or run `snakemake download`") from None
@@ -76,6 +78,10 @@ def read_dump(part: Path | str, number: int, of: int, *, unpack_ratio: float, ad
             raise
         raise BertlineError(f"{part} is damaged ({error}); {advice}") from None
     if b"</mediawiki>" not in end:
+        if number == 0 and beginning and BEGIN_TAG not in beginning:
+            raise BertlineError(
+                f"{part} is no dump of a wiki: it does not begin with <mediawiki; name a dump of pages-articles"
+            )
         # A file may also be truncated between two streams.
         if number + 1 == of:
             raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; {advice}")

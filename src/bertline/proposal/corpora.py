@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from bertline.console import BertlineError
 from bertline.corpus import text_files
 from bertline.corpus.columnar import first_rows
+from bertline.corpus.dump import BEGIN_TAG, BEGINNING_BYTES
 from bertline.corpus.dump_files import natural_order
 from bertline.corpus.encodings import Encodings
 from bertline.corpus.json_rows import json_objects
@@ -33,6 +34,7 @@ from bertline.corpus.unpacking import (
     ARCHIVES,
     DUMP_FILES,
     UNPACK_RATIO,
+    UNPACKED_DUMP_FILES,
     WEB_PAGES,
     Allowance,
     as_damage_error,
@@ -100,7 +102,7 @@ class FoundFiles(NamedTuple):
 
     Attributes:
         corpora: the files that are read, grouped by how.
-        not_read: suffixes of files that are not text, with their numbers.
+        not_read: suffixes of files that are not text by their names, or XML but no wiki's dump, with their numbers.
         left_out: files that are not read because they are tables to fine-tune on.
     """
 
@@ -117,11 +119,11 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = (), divided: Coll
         tables: files to fine-tune on, which are left out.
         divided: the files that a table is divided into, also left out; they need not exist yet.
 
-    Raises BertlineError if a path is absent, there is no text, or a table is in a folder with others of its kind: a
-    pattern finds all of them.
+    Raises BertlineError if a path is absent, there is no text, or a table, or other XML, is in a folder with texts of
+    its suffix: a pattern finds all of them.
     """
     by_kind: dict[_Kind, Corpus] = {}
-    not_read: dict[str, str] = {}  # suffixes
+    not_read: dict[str, tuple[str, str]] = {}  # suffixes, and patterns for their like
     left_out: dict[Path, str] = {}  # with the patterns that find them
     seen: set[str] = set()
     to_leave_out = set(map(os.path.realpath, (*tables, *divided)))
@@ -134,7 +136,7 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = (), divided: Coll
                 continue
             kind, suffix = _kind_of(file, alone=path.is_file())
             if kind is None:
-                not_read[place] = suffix or "without a suffix"
+                not_read.setdefault(place, (suffix or "without a suffix", _pattern_in(path, suffix)))
                 continue
             not_read.pop(place, None)  # in a folder, but given alone
             seen.add(place)
@@ -156,7 +158,10 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = (), divided: Coll
                 f"{what} is among the texts, as {pattern} finds it, too: training would see the rows that are "
                 f"kept for the scores; move {'the texts' if is_part else 'it'} to another folder"
             )
-    others = Counter(not_read.values())
+    for place, (_, pattern) in not_read.items():
+        if pattern in used:
+            raise BertlineError(f"{place} is no dump of a wiki, but {pattern} finds it, too; move it to another folder")
+    others = Counter(suffix for suffix, _ in not_read.values())
     if left_out and not by_kind:
         raise BertlineError(f"{', '.join(given)}: no text besides TABLE={','.join(map(str, left_out))}; give others")
     if not by_kind:
@@ -206,7 +211,11 @@ def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
     """Return the kind of a file, and the suffix by which a pattern finds its like; None for a file that is not text."""
     name = file.name
     if of_dump := DUMP_FILES.search(name):
-        return _Kind("wiki", "wikimedia"), re.sub(r"-p\d+p\d+", "-p[0-9]*p[0-9]*", of_dump[0])
+        suffix = re.sub(r"-p\d+p\d+", "-p[0-9]*p[0-9]*", of_dump[0])
+        if not UNPACKED_DUMP_FILES.search(name) or _begins_as_dump(file):
+            return _Kind("wiki", "wikimedia"), suffix
+        if not alone:
+            return None, suffix
     for kind, suffixes in WHOLE_SUFFIXES.items():
         if suffix := next(filter(name.lower().endswith, suffixes), None):
             return kind, name[-len(suffix) :]  # as it is spelled: a pattern distinguishes .ZIP and .zip
@@ -220,6 +229,11 @@ def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
             if b"\0" not in stream.read(4096):
                 return _Kind("texts", "files"), ""
     return None, Path(inner).suffix
+
+
+def _begins_as_dump(file: Path) -> bool:
+    with opened(file) as stream:
+        return BEGIN_TAG in stream.read(BEGINNING_BYTES)
 
 
 def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:

@@ -53,7 +53,7 @@ class NewConfiguration(NamedTuple):
 
     Attributes:
         summary: lines about what was found and chosen, also in the comments of `content`.
-        not_read: number of files by suffix whose names are not those of texts.
+        not_read: number of files by suffix that are no texts.
         left_out: tables to fine-tune on that are among the texts, which are not read.
         slowdown: by how many times other programs slow training down here, at least 1.
     """
@@ -117,7 +117,7 @@ def write_configuration(
     lines = [*made.summary]
     if made.not_read:
         others = ", ".join(f"{number} {suffix}" for suffix, number in made.not_read.items())
-        lines.append(f"Not read, because their names are not those of texts: {others}")
+        lines.append(f"Not read, because they are no texts by their names, or XML but no wiki's dump: {others}")
     if made.left_out:
         lines.append(f"Not among the texts, because they are TABLE: {', '.join(map(str, made.left_out))}")
     if made.slowdown > BUSY:
