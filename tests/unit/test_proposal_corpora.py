@@ -94,6 +94,14 @@ def shaped(folder: Path) -> Corpus:
     return corpus
 
 
+@pytest.mark.parametrize(("split", "is_by_lines"), [(1, False), (2, True)])
+def test_sentences_are_lines_if_they_are_in_most_files(tmp_path: Path, split: int, is_by_lines: bool) -> None:
+    for number in range(3):
+        text = "It rained.\nIt was cold.\nNobody came.\n\n" * 20 if number < split else text_of(number)
+        (tmp_path / f"{number}.txt").write_text(text)
+    assert (shaped(tmp_path).settings.get("sentences") == "lines") is is_by_lines
+
+
 @pytest.mark.parametrize(
     ("rows", "column"),
     [

@@ -293,7 +293,33 @@ def test_little_memory_and_disk_are_one_line_each() -> None:
         proposed(10**7, replace(LAPTOP, memory=10**8), 1e11)
     with pytest.raises(BertlineError, match=r"has 1\.0 GB left; about .* GB are needed; free some"):
         proposed(10**9, replace(LAPTOP, disk=10**9), 1e11)
+    # Four times the text, the samples of two lengths, and a gigabyte for the results.
+    with pytest.raises(BertlineError, match=r"has 6\.0 GB left; about 6\.1 GB are needed; free some"):
+        proposed(10**9, replace(LAPTOP, disk=6 * 10**9), 1e11)
+    proposed(10**9, replace(LAPTOP, disk=62 * 10**8), 1e11)
     assert processes_for(NETWORKS[-1], 30522, replace(LAPTOP, memory=10**10)) == 0
+
+
+@pytest.mark.parametrize(("machine", "flops"), [(LAPTOP, 1e11), (SERVER, 1e14)])
+def test_the_second_phase_has_a_lower_learning_rate(machine: Machine, flops: float) -> None:
+    chosen = proposed(10**8, machine, flops)
+    rate = chosen.network.learning_rate
+    assert [phase.learning_rate for phase in chosen.phases] == [rate, pytest.approx(0.75 * rate)]
+
+
+@pytest.mark.parametrize(
+    ("language", "settings"),
+    [
+        ("de", {"sentences": "punkt"}),
+        ("ja", {"sentences": "unicode"}),
+        ("th", {"sentences": "unicode"}),
+        ("ko", {"sentences": "sentencex", "sentence_language": "ko"}),
+    ],
+)
+def test_sentences_are_split_as_the_language_needs(tmp_path: Path, language: str, settings: dict[str, str]) -> None:
+    text = found_text(tmp_path, language=language)
+    (tmp_path / "x.yaml").write_text(configuration("own", "x.yaml", text, proposed(10**7, LAPTOP, 1e11), LAPTOP))
+    assert read_yaml(tmp_path / "x.yaml")["corpora"]["texts"].items() >= settings.items()
 
 
 def test_the_file_is_ordered_commented_and_read_back(tmp_path: Path) -> None:

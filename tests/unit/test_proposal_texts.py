@@ -422,6 +422,13 @@ def test_a_given_language_and_encoding_are_taken(tmp_path: Path) -> None:
     assert found.corpora[0].settings["encoding"] == "latin-1"
 
 
+@pytest.mark.parametrize(("text", "has_case"), [("雨が降っていました。BERT", False), ("雨が。It rained.", True)])
+def test_a_text_has_case_if_most_of_its_letters_have(tmp_path: Path, text: str, has_case: bool) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text(20 * text + str(number))
+    assert look_at([str(tmp_path)], SCHEMA, language="ja").has_case is has_case
+
+
 def test_files_without_text_make_the_sample_no_smaller(tmp_path: Path) -> None:
     for number in range(30):
         (tmp_path / f"{number}.txt").write_text(f"The {number}th keeper of the lighthouse wrote a letter. " * 40)
