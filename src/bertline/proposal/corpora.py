@@ -211,11 +211,11 @@ def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:
     """Return the kind of a file, and the suffix by which a pattern finds its like; None for a file that is not text."""
     name = file.name
     if of_dump := DUMP_FILES.search(name):
-        suffix = re.sub(r"-p\d+p\d+", "-p[0-9]*p[0-9]*", of_dump[0])
+        like = re.sub(r"-p\d+p\d+", "-p[0-9]*p[0-9]*", of_dump[0])
         if not UNPACKED_DUMP_FILES.search(name) or _begins_as_dump(file):
-            return _Kind("wiki", "wikimedia"), suffix
+            return _Kind("wiki", "wikimedia"), like
         if not alone:
-            return None, suffix
+            return None, like
     for kind, suffixes in WHOLE_SUFFIXES.items():
         if suffix := next(filter(name.lower().endswith, suffixes), None):
             return kind, name[-len(suffix) :]  # as it is spelled: a pattern distinguishes .ZIP and .zip
