@@ -61,7 +61,7 @@ SETTINGS = $(if $(SET),--set "$$SET")
 OF_SITE = $(if $(filter-out %/local %/local/,$(PROFILE)),$(if $(SET)$(filter SITE,$(GIVEN)),"site=$$SITE"))
 SNAKEMAKE_SETTINGS = $(if $(SET)$(OF_SITE),--config $(if $(SET),"set=$$SET") $(OF_SITE))
 # Of the configuration files $(1).
-define show_plan
+define plan_of
 @set -f; python workflow/scripts/plan.py --configfile $(1) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")
 @set -f; snakemake --profile "$$PROFILE" --configfile $(1) --dry-run $(SNAKEMAKE_SETTINGS)
 endef
@@ -216,7 +216,7 @@ bench-ranking: $(READY) ## compare ranking with transformers: make bench-ranking
 mine: $(READY) ## write a configuration for your own text, sized to it and to this machine: make mine TEXT=folder [TIME=2h TABLE=reviews.csv COLUMN=text FORCE=yes; all: docs/data.md]
 	@python workflow/scripts/mine.py "$$TEXT" --output "$$OUTPUT" $(foreach name,$(OF_MINE),\
 		--$(shell echo $(name) | tr A-Z a-z) "$$$(name)") $(if $(filter yes,$(FORCE)),--force)
-	$(call show_plan,"$$OUTPUT")
+	$(call plan_of,"$$OUTPUT")
 	@echo; echo "Run it:"; $(if $(ACTIVATED),,echo "  source $(VENV)/bin/activate";) sed -n 's/^#     /  /p' -- "$$OUTPUT"
 
 sweep: $(READY) ## time a training by micro-batch sizes and by processes: make sweep CONFIG=my.yaml [RUN=demo/phase1 FROM=1 TO=64 PROCESSES=1,2,4 GPUS=0 OPTIONS="--compile"]
@@ -224,7 +224,7 @@ sweep: $(READY) ## time a training by micro-batch sizes and by processes: make s
 		$(if $(PROCESSES),--processes "$$PROCESSES") $(if $(filter GPUS,$(GIVEN)),--gpus "$$GPUS") $(if $(OPTIONS),--options="$$OPTIONS")
 
 plan: $(READY) $(OF_DEMO) ## show what would run, why, and which finished trainings it concerns [PROFILE=profiles/slurm SITE=site.yaml]
-	$(call show_plan,$$CONFIG)
+	$(call plan_of,$$CONFIG)
 
 digests: $(READY) ## read the inputs of CONFIG once, for their checksums, as a first start does: for much text, in a job
 	@set -f; python workflow/scripts/digests.py --configfile $$CONFIG $(SETTINGS)

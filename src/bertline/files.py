@@ -328,7 +328,7 @@ def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
 def _remember(path: Path, cache: Json) -> None:
     """Save the cache; ignore a folder that cannot be written.
 
-    Who reads another user's results computes the digests again.
+    Whoever reads another user's results computes the digests again.
     """
     try:
         write_json(path, cache)

@@ -60,8 +60,18 @@ def finish(pods: list[subprocess.Popen[str]]) -> tuple[list[int], str]:
     return [pod.returncode for pod in pods], output
 
 
-# A rank that ends as one whose other Pod is preempted, and one that does not handle signals yet.
+# Programs of a rank: one ends as when another Pod is preempted, one is ended by its own Pod's signal.
 STOPS = ("sys.exit(75)", "time.sleep(240)")
+
+
+def wait_for_handler(pod: subprocess.Popen[Any], deadline: float) -> None:
+    """Wait until a process handles SIGTERM."""
+    # Its bit, of number 15, in the mask of signals that the process handles.
+    status = Path(f"/proc/{pod.pid}/status")
+    while not int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16) & (1 << 14):
+        assert pod.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def environments(folder: Path) -> list[Any]:
@@ -162,13 +172,7 @@ def test_pods_wait_until_each_has_an_address_and_can_be_stopped(tmp_path, index,
     command = (*command, program(tmp_path, WRITE_ENVIRONMENT), tmp_path)
     environment = of_pod(index, free_port(), **addresses)
     pod = subprocess.Popen([sys.executable, *map(str, command)], cwd=tmp_path, env=environment)
-    status = Path(f"/proc/{pod.pid}/status")
-    deadline = time.monotonic() + 240
-    # The bit of SIGTERM, 15, in the mask of signals that it handles.
-    while not int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16) & (1 << 14):
-        assert pod.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_handler(pod, time.monotonic() + 240)
     pod.terminate()
     assert pod.wait(240) == 75
     assert not environments(tmp_path)
@@ -188,24 +192,42 @@ def test_who_has_no_address_is_printed_once(monkeypatch, capsys):
     monkeypatch.setattr(pods, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    pods.wait_for_addresses(3)
+    assert pods.wait_for_pods(pods.Pod("t", "1", 0), 3, None) == 3
     assert not any(fails.values())
     assert capsys.readouterr().err == (
         "waiting for Pods without an address: t-0.t, t-1.t, t-2.t; kubectl describe pod says why they do not run\n"
     )
 
 
+def finish_phase(folder: Path) -> None:
+    for name in paths.PHASE_OUTPUTS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
 def test_ranks_of_a_finished_phase_are_not_waited_for(tmp_path):
     """A Pod that was evicted at the very end: an index of the Job that is complete never runs again."""
-    for name in paths.PHASE_OUTPUTS:
-        (tmp_path / "phase" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "phase" / name).touch()
+    finish_phase(tmp_path / "phase")
     command = (LAUNCH, "--nodes", 2, "--checkpoints", tmp_path / "phase/checkpoints", "--")
     command = (*command, program(tmp_path, WRITE_ENVIRONMENT), tmp_path)
     pods_of_job = start_pods(2, *command, folder=tmp_path, MASTER_ADDR="nobody.invalid")
     statuses, output = finish(pods_of_job)
     assert statuses == [0, 0], output
     assert [values["WORLD_SIZE"] for values, _ in environments(tmp_path)] == ["1"]
+
+
+def test_a_wait_for_pods_ends_with_their_phase(tmp_path, monkeypatch):
+    """It was published while this Pod waited for one that has completed since."""
+
+    def look_up(name: str, port: None) -> None:
+        finish_phase(tmp_path / "phase")
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setenv("MASTER_ADDR", "t-0.t")
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit, match=r"^0$"):
+        pods.wait_for_pods(pods.Pod("t", "1", 1), 2, tmp_path / "phase/checkpoints")
 
 
 def test_pods_of_the_same_job_count_as_attempts_and_another_job_begins_anew(tmp_path):
@@ -234,6 +256,7 @@ def test_an_attempt_that_a_preemption_ended_is_not_counted(tmp_path, signalled):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         if signalled:
+            wait_for_handler(pod, deadline)
             pod.terminate()
         assert finish([pod])[0] == [128 + signal.SIGTERM if signalled else 75]
 
@@ -263,7 +286,8 @@ def test_ranks_elsewhere_are_started_again_although_they_had_ended_well(tmp_path
     (tmp_path / "job").mkdir()
     (tmp_path / "job.sh").write_text(
         "count=$(cat count 2>/dev/null || echo 0); echo $((count + 1)) > count\n"
-        "echo 'echo x >> ran' > job/start-1.sh\n"
+        "echo 'echo x >> ran' > job/new\n"
+        "mv job/new job/start-1.sh\n"
         "while [ -e job/start-1.sh ]; do sleep 0.1; done\n"
         "[ $count != 0 ]\n"
     )
@@ -641,7 +665,7 @@ def test_a_job_whose_submission_outlives_snakemake_is_deleted(kubectl, tmp_path,
     assert not (tmp_path / "submitted").exists()
 
 
-NEW = {"creationTimestamp": "9999-12-31T23:59:59Z"}  # new whenever a test runs, also long after this line
+NEW = {"creationTimestamp": "9999-12-31T23:59:59Z"}  # a test may run long after this is computed
 LOGS_OF_IT = "kubectl logs -l batch.kubernetes.io/job-name=it --prefix --tail=-1"
 FAILED = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 1"}
 

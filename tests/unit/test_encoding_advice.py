@@ -74,8 +74,7 @@ def test_text_hidden_by_unk_is_warned_of_by_characters(tmp_path: Path) -> None:
             {"corpora": [{"name": "tales", "read": 9, "dropped": {"empty": 8}, "paragraphs_removed": {"symbols": 8}}]},
             [
                 "89% of the documents of tales were dropped as empty",
-                "8 paragraphs of tales have symbols, such as emoji or Braille, but no letter or digit, and are "
-                "left out",
+                "of tales, 8 paragraphs with symbols, such as emoji or Braille, but no letter or digit are left out",
             ],
         ),
         (

@@ -28,8 +28,8 @@ from bertline.encoding.tokenizer import (
     read_tokenizer,
     save_tokenizer,
     special_token_ids,
-    take_as_told,
     take_tokenizer,
+    take_with_options,
 )
 from bertline.encoding.vocabulary import (
     choose_sample,
@@ -176,11 +176,11 @@ def test_a_tokenizer_is_not_written_over_the_vocabulary_that_it_is_made_of(tmp_p
 def test_options_that_a_tokenizer_json_does_not_follow_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     save_tokenizer(make_tokenizer(VOCABULARY, lowercase=True, source="x"), path)
-    for option, given in (("--no-lowercase", {"lowercase": False}), ("strip_accents", {"strip_accents": False})):
+    for option, given in (("--no-lowercase", {"lowercase": False}), ("--strip-accents", {"strip_accents": False})):
         with pytest.raises(BertlineError, match=f"tokenizer.json contains this setting; leave out {option}"):
-            take_as_told(path, **{"lowercase": None, **given})
+            take_with_options(path, **{"lowercase": None, **given})
     for lowercase in (None, True):  # true is the default of a configuration
-        assert take_as_told(path, lowercase=lowercase).to_str() == take_tokenizer(path).to_str()
+        assert take_with_options(path, lowercase=lowercase).to_str() == take_tokenizer(path).to_str()
 
 
 def test_a_cased_vocabulary_is_not_lowercased_unless_something_says_so(tmp_path: Path) -> None:
@@ -188,11 +188,13 @@ def test_a_cased_vocabulary_is_not_lowercased_unless_something_says_so(tmp_path:
     with pytest.raises(
         BertlineError, match=r"vocab\.txt has words in upper case, such as 'River'; give --no-lowercase"
     ):
-        take_as_told(path, lowercase=None)
+        take_with_options(path, lowercase=None)
     for lowercase in (True, False):
-        assert take_as_told(path, lowercase=lowercase).to_str() == take_tokenizer(path, lowercase=lowercase).to_str()
+        assert (
+            take_with_options(path, lowercase=lowercase).to_str() == take_tokenizer(path, lowercase=lowercase).to_str()
+        )
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    assert take_as_told(path, lowercase=None).to_str() == take_tokenizer(path).to_str()
+    assert take_with_options(path, lowercase=None).to_str() == take_tokenizer(path).to_str()
 
 
 def test_a_byte_order_mark_of_a_vocabulary_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import unicodedata
 from collections import Counter
@@ -71,6 +72,22 @@ def test_a_line_of_several_blocks_belongs_to_the_first_and_is_read_in_pieces_of_
         blocks = [vocabulary._lines_of_block(counted, start) for start in range(0, size, 10_000)]
     assert blocks == [f"a short line .\n{long.strip()}\n".encode(), b"", b"", b"", b"another line .\n\n"]
     assert reads == len(blocks) + 4
+
+
+@pytest.mark.parametrize("ends", [[19], [9, 29], [10, 20, 30], [3, 4, 5, 38]])
+def test_every_line_belongs_to_one_block_wherever_lines_end(monkeypatch: pytest.MonkeyPatch, ends: list[int]) -> None:
+    """Also if the first line that ends in a block ends with it."""
+    monkeypatch.setattr(vocabulary, "SAMPLE_BLOCK_BYTES", 10)
+    text = bytearray(b"a" * 40)
+    for end in [*ends, 39]:
+        text[end] = 10
+    lines = bytes(text).splitlines(keepends=True)
+    begins = [0, *(end + 1 for end in ends)]
+    expected = [
+        b"".join(line for begin, line in zip(begins, lines, strict=True) if start <= begin < start + 10)
+        for start in range(0, 40, 10)
+    ]
+    assert [vocabulary._lines_of_block(io.BytesIO(text), start) for start in range(0, 40, 10)] == expected
 
 
 def test_a_script_of_many_characters_has_all_but_one_in_ten_thousand() -> None:

@@ -582,7 +582,8 @@ def test_an_address_that_cannot_be_read_is_one_line_without_its_password(
 ) -> None:
     monkeypatch.setattr(store, "_new_client", lambda _: pytest.fail("MLflow would try it for a minute"))
     scheme = re.escape(address.partition(":")[0])
-    refusal = rf"^MLflow's address, {scheme}://\.\.\., has no readable host and port; percent-encode [^\n]*$"
+    remedy = "percent-encode " if "@" in address else "correct them$"
+    refusal = rf"^MLflow's address, {scheme}://\.\.\., has no readable host and port; {remedy}[^\n]*$"
     for use in (lambda: track([record], address), lambda: initialise(address), lambda: store.check_server(address)):
         with pytest.raises(BertlineError, match=refusal) as caught:
             use()

@@ -203,6 +203,7 @@ def test_a_rank_that_does_not_answer_in_time_counts_as_lost(tmp_path):
     try:
         processes[0].join(240)
     finally:
-        processes[1].kill()
-        processes[1].join()
+        for process in processes:
+            process.kill()
+            process.join()
     assert (tmp_path / "error").read_text().startswith("True ")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bertline.command_line import run_command
 from bertline.console import BertlineError
-from bertline.encoding.tokenizer import save_tokenizer, take_as_told
+from bertline.encoding.tokenizer import save_tokenizer, take_with_options
 
 
 def take(vocabulary: Path, output: Path, *, lowercase: bool | None = None, strip_accents: bool | None = None) -> None:
@@ -24,7 +24,7 @@ def take(vocabulary: Path, output: Path, *, lowercase: bool | None = None, strip
     """
     if output.resolve() == vocabulary.resolve():
         raise BertlineError(f"{output} is the vocabulary; name another output")
-    save_tokenizer(take_as_told(vocabulary, lowercase=lowercase, strip_accents=strip_accents), output)
+    save_tokenizer(take_with_options(vocabulary, lowercase=lowercase, strip_accents=strip_accents), output)
 
 
 if __name__ == "__main__":

@@ -115,8 +115,9 @@ def launch(
     # A person's own job also runs a notebook, a script, or other trainings.
     if status == STOPPED and job is not None and job.is_of_executor and signal.SIGINT not in received:
         slurm.requeue_own_job()
-    # A Pod has no walltime: what stops it, or another one of its Job, is no reason to give up.
-    is_stopped = status == STOPPED or signal.SIGTERM in received
+    # A Pod has no walltime: a stop of this one, or of another of its Job, is no failed attempt. Ranks that have just
+    # started end by the signal.
+    is_stopped = status == STOPPED or (signal.SIGTERM in received and status == 128 + signal.SIGTERM)
     if is_stopped and checkpoints is not None and pod is not None and pod.is_first:
         _take_back_attempt(checkpoints)
     sys.exit(status)

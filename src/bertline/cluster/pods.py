@@ -92,39 +92,42 @@ def start_nodes(program: Program, kind: NodeKind) -> dict[str, subprocess.Popen[
 def wait_for_pods(pod: Pod, nodes: int, checkpoints: Path | None) -> int:
     """Wait until all Pods of this training have addresses; return the number of nodes whose ranks are to be started.
 
-    It is 1, without a wait, if the phase is finished: the other Pods may have completed, and those never run again.
-    The first Pod's ranks then report the phase as finished.
+    A Pod may wait long for a node. Once ranks have started, they wait for each other for a limited time, and the start
+    counts as an attempt. If the phase is finished, the number is 1: the other Pods may have completed, and those never
+    run again. The first Pod's rank then reports the phase as finished.
 
     Raises SystemExit, with status 0, in each other Pod of a finished phase.
     """
-    if checkpoints is None or not paths.is_finished(checkpoints.parent, paths.PHASE_OUTPUTS):
-        wait_for_addresses(nodes)
-        return nodes
-    if not pod.is_first:
-        sys.exit(0)
-    return 1
-
-
-def wait_for_addresses(nodes: int) -> None:
-    """Wait until every Pod of this training has an address, however long a node for one of them takes.
-
-    Once ranks have started, they wait for each other for a limited time, and the start counts as an attempt.
-    """
-    first = os.environ.get("MASTER_ADDR", "")
-    host, dot, domain = first.partition(".")
-    missing = [first] if first else []
-    if host.endswith("-0"):
-        missing = [f"{host.removesuffix('0')}{index}{dot}{domain}" for index in range(nodes)]
     # Process 1 of a container ignores a signal without a handler.
     before = signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))
-    report_at = time.monotonic() + REPORTED_AFTER
+    missing, report_at = _names_of_pods(nodes), time.monotonic() + REPORTED_AFTER
     while missing := [name for name in missing if not _has_address(name)]:
+        if _is_finished(checkpoints):
+            break
         if time.monotonic() >= report_at:
             report_at = math.inf
             found = "waiting for Pods without an address: " + ", ".join(missing)
             print(f"{found}; kubectl describe pod says why they do not run", file=sys.stderr, flush=True)
         time.sleep(POLL_SECONDS)
     signal.signal(signal.SIGTERM, before)
+    if not _is_finished(checkpoints):
+        return nodes
+    if not pod.is_first:
+        sys.exit(0)
+    return 1
+
+
+def _is_finished(checkpoints: Path | None) -> bool:
+    return checkpoints is not None and paths.is_finished(checkpoints.parent, paths.PHASE_OUTPUTS)
+
+
+def _names_of_pods(nodes: int) -> list[str]:
+    """Return the names of this training's Pods in the network; only the first one's if it does not end with -0."""
+    first = os.environ.get("MASTER_ADDR", "")
+    host, dot, domain = first.partition(".")
+    if host.endswith("-0"):
+        return [f"{host.removesuffix('0')}{index}{dot}{domain}" for index in range(nodes)]
+    return [first] if first else []
 
 
 def _has_address(name: str) -> bool:

@@ -107,7 +107,7 @@ def _of_dropped(corpus: Json) -> Iterator[str]:
     removed = corpus.get("paragraphs_removed", {}).get("symbols", 0)
     if removed and mostly("empty"):
         yield (
-            f"{removed:,} paragraphs of {name} have symbols, such as emoji or Braille, but no letter or digit, and are "
+            f"of {name}, {removed:,} paragraphs with symbols, such as emoji or Braille, but no letter or digit are "
             "left out; write Braille in letters"
         )
     skipped = corpus.get("members_skipped", {}).get("not a text", 0)

@@ -26,7 +26,7 @@ from bertline.encoding.interchange import (
 )
 from bertline.encoding.layout import SampleFile, open_samples, write_samples
 from bertline.encoding.ranges import offsets_of_blocks
-from bertline.encoding.tokenizer import save_tokenizer, take_as_told
+from bertline.encoding.tokenizer import save_tokenizer, take_with_options
 from bertline.files import Json, check_replaceable, read_object, sha256_of_file
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.results import paths
@@ -72,7 +72,7 @@ def import_dataset(
     given = {"train": sorted(training), HELD_OUT: sorted(held_out)}
     files = {split: [open_interchange(path) for path in of_split] for split, of_split in given.items()}
     lengths = _check_together(files)
-    read = take_as_told(tokenizer, lowercase=lowercase)
+    read = take_with_options(tokenizer, lowercase=lowercase)
     layout = files["train"][0].layout
     sources = _sources(files)
     _remove_earlier(output)

@@ -137,14 +137,14 @@ def take_tokenizer(path: Path | str, *, lowercase: bool | None = None, strip_acc
     return tokenizer
 
 
-def take_as_told(path: Path, *, lowercase: bool | None, strip_accents: bool | None = None) -> Tokenizer:
+def take_with_options(path: Path, *, lowercase: bool | None, strip_accents: bool | None = None) -> Tokenizer:
     """Return the tokenizer of `take_tokenizer` for the options of a command.
 
-    Raises BertlineError for options that a tokenizer.json does not follow, and for a vocab.txt with words in upper case
-    if nothing says that text is lowercased.
+    Raises BertlineError for options that a tokenizer.json does not follow (but not for --lowercase, a default that the
+    graph passes always), and for a vocab.txt with words in upper case if nothing says that text is lowercased.
     """
     if path.suffix == ".json":
-        for option, given in (("--no-lowercase", lowercase is False), ("strip_accents", strip_accents is not None)):
+        for option, given in (("--no-lowercase", lowercase is False), ("--strip-accents", strip_accents is not None)):
             if given:
                 raise BertlineError(f"{path}: a tokenizer.json contains this setting; leave out {option}")
     tokenizer = take_tokenizer(path, lowercase=lowercase, strip_accents=strip_accents)

@@ -298,7 +298,7 @@ def _lines_of_block(file: BinaryIO, start: int) -> bytes:
     block = file.read(SAMPLE_BLOCK_BYTES + before)
     # A line belongs to the block with its first byte: skip the end of the previous line, read on to the last one's end.
     begin = block.find(b"\n") + 1 if before else 0
-    if before and not begin:
+    if before and begin in (0, len(block)):
         return b""
     pieces = [block[begin:]]
     while not pieces[-1].endswith(b"\n") and (more := file.read(SAMPLE_BLOCK_BYTES)):

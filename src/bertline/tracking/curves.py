@@ -44,7 +44,7 @@ def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
     The latter are in a folder by the training's fingerprint: after a changed setting, another training has its name.
 
     Args:
-        records: record.json of each run, or folders of runs.
+        records: record.json or folder of each run, or folders of runs.
 
     Returns the number of trainings with new points. A record that cannot be read does not affect the others:
     BertlineError is raised at the end.

@@ -245,8 +245,7 @@ def _reach_database(tracking_uri: str) -> None:
 def _host_and_port(tracking_uri: str) -> tuple[str | None, int | None]:
     """Return the host and the port of an address, as far as it has them.
 
-    Raises BertlineError for an address that cannot be read, so that MLflow does not try for a minute to reach a part of
-    its password.
+    Raises BertlineError for an address that cannot be read: MLflow would try a part of its password for a minute.
     """
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
@@ -262,7 +261,8 @@ def _host_and_port(tracking_uri: str) -> tuple[str | None, int | None]:
     except (ArgumentError, ValueError):
         host, port = "@", None
     if "@" in (host or "") or not 0 <= (port or 0) <= 65535:
-        raise BertlineError(f"MLflow's address, {scheme}://..., has no readable host and port; {_ENCODE}")
+        remedy = _ENCODE if "@" in tracking_uri else "correct them"
+        raise BertlineError(f"MLflow's address, {scheme}://..., has no readable host and port; {remedy}")
     return host, port
 
 
