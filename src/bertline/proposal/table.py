@@ -45,7 +45,7 @@ class _Column:
     def add(self, cell: Any) -> None:
         self.length += len(cell) if isinstance(cell, str) else 0
         self.spaces += cell.count(" ") if isinstance(cell, str) else 0
-        self.more_bytes += len(cell.encode()) - len(cell) if isinstance(cell, str) else 0
+        self.more_bytes += len(cell.encode(errors="replace")) - len(cell) if isinstance(cell, str) else 0
         if (number := number_of(cell)) is not None:
             self.numbers += 1
             if math.isfinite(number):
