@@ -66,29 +66,32 @@ class NewConfiguration(NamedTuple):
 
 
 def write_configuration(
-    texts: Sequence[str],
-    output: Path,
-    *,
-    time: str | None,
-    language: str | None,
-    encoding: str,
-    column: str | None,
-    table: str | None,
-    gpus: int | None,
-    force: bool,
+    *texts: str,
+    output: Path = Path("mine.yaml"),
+    time: str | None = None,
+    language: str | None = None,
+    encoding: str = "utf-8",
+    column: str | None = None,
+    table: str | None = None,
+    gpus: int | None = None,
+    force: bool = False,
 ) -> str:
     """Write the configuration that `make_configuration` makes for this machine, and return what to report about it.
 
     Args:
-        texts: folders and files; "" is none.
-        time: from the text to the report, as 15m, 2h or 1d; None for a time in proportion to the text.
-        table: files to fine-tune on, with commas between.
-        gpus: number to use; None for all.
-        force: overwrite `output`, and a divided table of another content.
+        texts: folders and files.
+        output: the file to write; its name is that of the run.
+        time: from the text to the report, as 15m, 2h or 1d; by default 14m for up to 10 MB of text, more for more.
+        language: of the text, its ISO 639 code; by default it is identified.
+        encoding: of plain text and CSV; of several with commas between, as utf-8,cp1252,latin-1, the first that fits.
+        column: of tables of texts, with the text; by default a usual name, or the longest texts.
+        table: to fine-tune on, or two with a comma between: for training, and for scores. They are not read as texts.
+        gpus: number to use; by default all.
+        force: overwrite `output`, and a divided table of other rows.
 
     Raises BertlineError, before anything is timed, if there is no text or `output` cannot be written.
     """
-    texts = tuple(filter(None, texts))
+    texts = tuple(filter(None, texts))  # `make mine` without TEXT gives an empty one
     if not texts:
         raise BertlineError("there is no text; give a folder or a file, as make mine TEXT=folder")
     if output.is_dir():
