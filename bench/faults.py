@@ -38,7 +38,7 @@ ROWS: dict[Row, tuple[str, str]] = {
         "the same samples in each global batch, losses within 1e-5",
     ),
     "slurm": (
-        "a real Slurm: requeued, preempted, a dead node, cancelled, no snakemake, walltimes too short, nodes of different kinds",
+        "a real Slurm: requeued, preempted, a dead node, cancelled, no snakemake, walltimes too short, different nodes",
         "the weights of a training on one machine",
     ),
     "disk": (
