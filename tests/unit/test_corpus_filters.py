@@ -185,6 +185,31 @@ def test_fineweb_s_rules(text: str, reason: str | None) -> None:
     assert fineweb(text) == reason
 
 
+SENTENCES = {
+    "russian": "Старая мельница стояла у реки, и никто в ней не жил.",
+    "armenian": "Հին ջրաղացը կանգնած էր գետի ափին, և ոչ ոք այնտեղ չէր ապրում։",
+    "arabic": "كانت الطاحونة القديمة تقف بجانب النهر فهل سكنها أحد؟",
+    "urdu": "پرانی چکی دریا کے کنارے کھڑی تھی اور وہاں کوئی نہیں رہتا تھا۔",
+    "hindi": "पुरानी चक्की नदी के किनारे खड़ी थी और वहाँ कोई नहीं रहता था।",
+    "amharic": "አሮጌው ወፍጮ በወንዙ ዳር ቆሞ ነበር፣ ማንም ሰው በዚያ አልኖረም።",
+    "korean": "낡은 물레방아는 강가에 서 있었고 아무도 그곳에 살지 않았다.",
+    "khmer": "ចិញ្ចៀនកិនស្រូវចាស់ស្ថិតនៅក្បែរមាត់ទន្លេហើយគ្មាននរណារស់នៅទីនោះទេ។",
+    "burmese": "ရေစက်ဟောင်းသည်မြစ်ကမ်းဘေးတွင်ရှိပြီးမည်သူမျှထိုနေရာတွင်မနေခဲ့ပေ။",
+    "japanese": "古い水車小屋は川のほとりに立っていて、そこには誰も住んでいなかったのである。",
+    "half-width": "ﾌﾙｲｽｲｼｬｺﾞﾔﾊｶﾜﾉﾎﾄﾘﾆﾀｯﾃｲﾃｿｺﾆﾊﾀﾞﾚﾓｽﾝﾃﾞｲﾅｶｯﾀ｡",
+    "chinese": "那座古老的水车磨坊矗立在宽阔的大河边，已经有很多很多年没有人在那里住过了。",
+}
+
+
+@pytest.mark.parametrize("script", SENTENCES)
+def test_sentences_of_many_scripts_pass_the_rules_on_line_ends(script: str) -> None:
+    text = "\n".join(f"{number} {SENTENCES[script]}" for number in range(10))
+    assert c4(text) == (text, None)
+    assert fineweb(text) is None
+    in_one_line = text.replace("\n", " ")
+    assert c4(in_one_line) == (in_one_line, None)
+
+
 def test_languages_of_real_documents_are_found(test_data: Path) -> None:
     drop = language_filter(["ltg", "de"], 0.5)
     for language in ("ar", "de", "en", "hi", "ja", "ko", "th"):

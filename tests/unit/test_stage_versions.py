@@ -21,7 +21,7 @@ from bertline.corpus.cleaning_steps import clean_text, no_counts
 from bertline.corpus.compressed import read_compressed
 from bertline.corpus.dump import headings_of, scan_pages
 from bertline.corpus.overlap import collect_ngrams, find_overlap
-from bertline.corpus.quality import gopher_repetition
+from bertline.corpus.quality import c4, fineweb, gopher_repetition
 from bertline.corpus.sampling import last_of_sample
 from bertline.corpus.sentences import load_splitter, train_punkt
 from bertline.corpus.shards import split_part, write_shard
@@ -62,6 +62,8 @@ DIGESTS = {
     ("gopher_repetition", 1): "6c2d181e8ecd6dd2",
     ("empty_brackets", 1): "0656b0d70126d768",
     ("placeholders", 1): "6a79bee9a3fff155",
+    ("c4", 1): "6a7cdddce524f9ed",  # since it knows the full stops of all scripts
+    ("fineweb", 1): "def1cd0437d852d3",  # likewise
     ("signatures", 1): "f57d50479d4f942f",
     ("signatures", 2): "f57d50479d4f942f",
     ("signatures", 3): "7f6752dd8b67a6d3",
@@ -125,6 +127,17 @@ REPETITIVE = [
 ]
 WITH_REMAINS = """Il demanda (, ) : « Pourquoi ? » (; Paris, 1990) ; elle dit « formula_1 ! ».
 The mill formula_2 , old (from ; ) as it was [ ] . 水車（、）小屋（すいしゃ、）。"""
+# Pages in English, Khmer and Japanese, and one without marks, with and without lines that are no sentences.
+LINES_OF_PAGES = [
+    "\n".join(f"{number} {line}" for number in range(6)) + "\nHome\nRead on ...\nThis page uses cookies to work." * rest
+    for line in (
+        "The old mill stood by the river, and no one lived there.",
+        "ម៉ាស៊ីនកិនស្រូវចាស់ស្ថិតនៅក្បែរមាត់ទន្លេ។ គ្មាននរណារស់នៅទីនោះទេ។",
+        "彼は言った。「行く。」と彼女は答えた。雨が降る。",
+        "No mark is at the end of this line, so it ends a page in vain",
+    )
+    for rest in range(3)
+]
 # Two documents of each id.
 PLACES, AMOUNTS = np.repeat(np.arange(9, dtype=np.uint64) << np.uint64(57), 2), np.arange(1, 19)
 WIKITEXT = """{{Infobox|a=b}}[[File:A.jpg|thumb|A [[mill]].]]'''The mill''' is {{convert|9|m|ft}} tall.<ref>x</ref>
@@ -239,6 +252,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "plain_text": digest(uncompressed(Path("wrapped.jsonl.zst"))),
         "gopher_repetition": digest(repr([gopher_repetition(text) for text in REPETITIVE]).encode()),
         **{step: digest(cleaned(step).encode()) for step in ("empty_brackets", "placeholders")},
+        "c4": digest(repr([c4(text) for text in LINES_OF_PAGES]).encode()),
+        "fineweb": digest(repr([fineweb(text) for text in LINES_OF_PAGES]).encode()),
         "signatures": digest(Path("signatures.npy").read_bytes()),
         # Not the archive's own bytes, which Pythons write differently.
         "overlap": digest(digest_of_arrays(np.load("ngrams.npz").values()).encode() + overlap),
@@ -265,6 +280,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             "gopher_repetition",
             "empty_brackets",
             "placeholders",
+            "c4",
+            "fineweb",
             "dump",
             "plain_text",
             "sample",

@@ -14,7 +14,6 @@ from bertline.corpus.cleaning_steps import Counts, clean_paragraphs
 from bertline.corpus.documents import Document, Dropped, tidy
 from bertline.corpus.encodings import Encodings, decoded, first_that_decodes
 from bertline.corpus.filters import counts_of, judge_of, steps_of
-from bertline.corpus.quality import SENTENCE_MARKS
 from bertline.files import Json
 
 # A line of more columns than this is not wrapped; a Han character counts as two. In ten wrapped books none is longer;
@@ -32,6 +31,8 @@ MAX_WRAPPED_ENDS = 0.5
 # King James Bible has four million characters.
 MAX_LINE_LENGTH = 1 << 20
 MAX_DOCUMENT_LENGTH = 1 << 24
+# Fewer than those of all scripts, as in `quality`: one more may alter any corpus of plain text.
+SENTENCE_MARKS = (".", "!", "?", "…", "。", "！", "？", "।", "॥", "؟", "۔", "։", "။")
 MIN_LINES_TO_JUDGE = 5  # within documents, and at their ends
 # Project Gutenberg's has about 19,000 characters. A marker among other texts costs no more of them than this.
 MAX_LICENCE_LENGTH = 1 << 16

@@ -32,7 +32,6 @@ Numbers = npt.NDArray[np.signedinteger[Any]]
 # Words are found in pieces of a text, so that a list of strings is short.
 PIECE_CHARACTERS = 1 << 18
 
-SENTENCE_MARKS = (".", "!", "?", "…", "。", "！", "？", "।", "॥", "؟", "۔", "։", "။")
 MIN_STOP_WORDS = 2
 MIN_WORDS, MAX_WORDS = 50, 100_000
 MIN_WORD_LENGTH, MAX_WORD_LENGTH = 3, 10
@@ -46,7 +45,7 @@ MAX_REPEATED_LINES, MAX_REPEATED_LINE_CHARACTERS = 0.3, 0.2
 MAX_IN_TOP_NGRAM = {2: 0.2, 3: 0.18, 4: 0.16}
 MAX_IN_REPEATED_NGRAMS = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1}
 
-C4_ENDS = (*SENTENCE_MARKS, '"', "'", "”", "’", "»", "」", "』")
+C4_QUOTES = ('"', "'", "”", "’", "»", "」", "』")  # may end a line, too
 C4_MIN_WORDS_OF_LINE = 3
 C4_MIN_SENTENCES = 5
 C4_MAX_WORD_LENGTH = 1000
@@ -61,8 +60,9 @@ _HALVES, _THIRDS = r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\uff70", r"\p{Thai}\p{
 _HALF, _THIRD = regex.compile(f"[{_HALVES}]"), regex.compile(f"[{_THIRDS}]")
 _UNSPACED = regex.compile(f"[{_HALVES}{_THIRDS}]")
 _WORD = regex.compile(rf"[{_HALVES}{_THIRDS}]\p{{M}}*+|[^\s{_HALVES}{_THIRDS}]+")
-_MARKS = "".join(map(regex.escape, SENTENCE_MARKS))
-_SENTENCE_END = regex.compile(rf"[{_MARKS}]+[\"'”’»)\]」』]*(?:\s|$)|[。！？]+[」』）”’]*")
+# The sentence marks of all scripts: Unicode Standard Annex #29, section 5.
+_MARK = regex.compile(r"[\p{SB=STerm}\p{SB=ATerm}…]")
+_SENTENCE_END = regex.compile(rf"{_MARK.pattern}+[\"'”’»)\]」』]*(?:\s|$)|[。！？｡]+[」』）”’]*")
 
 
 class Words(NamedTuple):
@@ -245,7 +245,7 @@ def c4(text: str) -> tuple[str, str | None]:
 def _is_kept_by_c4(line: str) -> bool:
     lower = line.lower()
     return (
-        line.endswith(C4_ENDS)
+        (_is_ended(line) or line.endswith(C4_QUOTES))
         and not line.endswith(ELLIPSES)
         and words_of(line).number >= C4_MIN_WORDS_OF_LINE
         and max(map(len, line.split())) <= C4_MAX_WORD_LENGTH
@@ -254,10 +254,14 @@ def _is_kept_by_c4(line: str) -> bool:
     )
 
 
+def _is_ended(line: str) -> bool:
+    return _MARK.match(line[-1:]) is not None
+
+
 def fineweb(text: str) -> str | None:
     """Return why a document is dropped: `line_ends`, `short_lines`, `repeated_lines`, `list`."""
     lines = text.split("\n")
-    if sum(line.endswith(SENTENCE_MARKS) for line in lines) < MIN_ENDED_LINES * len(lines):
+    if sum(map(_is_ended, lines)) < MIN_ENDED_LINES * len(lines):
         return "line_ends"
     if sum(len(line) <= SHORT_LINE for line in lines) > MAX_SHORT_LINES * len(lines):
         return "short_lines"
