@@ -121,13 +121,39 @@ def test_damage_in_a_multistream_dump_costs_the_pages_of_its_stream(tmp_path: Pa
         found = ids_of(path, salvage=True)
         assert found[0] == expected
         assert found[1]["lost"]["places"] == 1
-        # Located to a piece.
-        lost = starts[stream + 1] - starts[stream] - found[1]["lost"]["bytes"]
-        assert abs(lost) <= dump_files.PIECE_BYTES
+        assert found[1]["lost"]["bytes"] == starts[stream + 1] - starts[stream]
         for of in (2, 5):
             slices = [ids_of(path, number, of, salvage=True) for number in range(of)]
             assert [one for ids, _ in slices for one in ids] == expected
             assert sum(counts["lost"]["places"] for _, counts in slices) == 1
+
+
+@pytest.mark.parametrize("damage", ["a flipped bit", "a cut"])
+@pytest.mark.parametrize(("at", "readable", "pages"), [(0.1, 0, 0), (0.6, 0, 0), (0.9, 9 / 13, 6)])
+def test_the_bytes_lost_of_a_long_stream_are_counted_from_its_last_whole_block(
+    tmp_path: Path, damage: str, at: float, readable: float, pages: int
+) -> None:
+    """A block is the text of 900,000 bytes: 9/13 of a stream here, with six of its ten pages."""
+    path = tmp_path / "dump.xml.bz2"
+    texts = [random.Random(number).randbytes(65_000).hex() for number in range(1, 31)]  # noqa: S311
+    content = bytearray(
+        multistream(HEADER + b"".join(page(number, text) for number, text in enumerate(texts, 1)) + END, 10)
+    )
+    starts = [match.start() for match in dump_files.STREAM_START.finditer(content)]
+    length = starts[3] - starts[2]
+    assert length > 600_000
+    place = starts[2] + int(at * length)
+    if damage == "a cut":
+        del content[place:]
+    else:
+        content[place] ^= 4
+    path.write_bytes(content)
+    ids, counts = ids_of(path, salvage=True)
+    end = len(content) if damage == "a cut" else starts[3]
+    assert ids == [*range(1, 11 + pages), *(range(21, 31) if end == starts[3] else ())]
+    assert counts["lost"]["places"] == 1
+    expected = end - starts[2] - int(readable * length)
+    assert abs(counts["lost"]["bytes"] - expected) <= (2 * dump_files.PIECE_BYTES if readable else 0)
 
 
 def test_pages_whose_end_is_lost_in_plain_xml_are_counted(tmp_path: Path) -> None:

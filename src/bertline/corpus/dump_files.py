@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 DOWNLOAD_AGAIN = "delete it and download it again"
 REPLACE = "replace it, or set salvage: true for the corpus, which reads what is left and counts what is not"
-PIECE_BYTES = 1 << 13  # by which damage in a stream is located
+PIECE_BYTES = 1 << 13  # to which the end of a stream's last whole block is located
 # A longer line is yielded in pieces; the last HELD_BACK_BYTES of each go into the next, so that no tag is split.
 MAX_LINE_BYTES = 1 << 20
 HELD_BACK_BYTES = 16
@@ -223,8 +223,10 @@ def _streams_between_gaps(part: Path, start: int, end: int, lost: Json) -> Itera
                         raise EOFError
                     content = decompressor.decompress(packed, PIECE_BYTES)
                     packed = b""
-                    unverified.append(content)
-                    if len(content) < PIECE_BYTES and (decompressor.needs_input or decompressor.eof):
+                    if content:
+                        unverified.append(content)
+                    # Within a block nothing comes out, so what is read of it counts as readable only at its end.
+                    if unverified and len(content) < PIECE_BYTES and (decompressor.needs_input or decompressor.eof):
                         yield b"".join(unverified)
                         unverified, readable = [], file.tell()
                 position = file.tell() - len(decompressor.unused_data)
