@@ -289,3 +289,82 @@ def test_repeated_characters_are_a_share_of_those_without_line_breaks(characters
     lines[1] += "." * (characters - sum(map(len, lines)))
     assert sum(map(len, lines)) == characters
     assert fineweb("\n".join(lines)) == reason
+
+
+def in_lines(words: list[str], length: int) -> str:
+    return "\n".join(" ".join(words[at : at + length]) for at in range(0, len(words), length))
+
+
+@pytest.mark.parametrize(
+    ("kept", "dropped", "reason"),
+    [
+        (["word"] * 50, ["word"] * 49, "words"),
+        (["word"] * 100_000, ["word"] * 100_001, "words"),
+        (["old"] * 60, ["old"] * 59 + ["no"], "word_length"),
+        (["abcdefghij"] * 60, ["abcdefghij"] * 59 + ["abcdefghijk"], "word_length"),
+        (["word"] * 90 + ["word#"] * 10, ["word"] * 89 + ["word#"] * 11, "symbols"),
+        (["word…"] * 10 + ["word"] * 90, ["word…"] * 11 + ["word"] * 89, "symbols"),
+        (["word"] * 80 + ["1234"] * 20, ["word"] * 79 + ["1234"] * 21, "letters"),
+    ],
+)
+def test_the_limits_of_gopher_s_rules_of_quality(kept: list[str], dropped: list[str], reason: str) -> None:
+    assert gopher_quality(" ".join(kept), []) is None
+    assert gopher_quality(" ".join(dropped), []) == reason
+
+
+def test_the_limits_of_gopher_s_rules_of_lines() -> None:
+    bullets = [in_lines(["•word", "word"] * marked + ["word"] * 2 * (100 - marked), 2) for marked in (90, 91)]
+    assert [gopher_quality(text, []) for text in bullets] == [None, "bullets"]
+    ellipses = [in_lines((["word"] * 4 + ["word..."]) * m + ["word"] * 5 * (100 - m), 5) for m in (30, 31)]
+    assert [gopher_quality(text, []) for text in ellipses] == [None, "ellipses"]
+    found = [f"{'word ' * 50}{words}" for words in ("of the", "of it")]
+    assert [gopher_quality(text, ["the", "of", "a"]) for text in found] == [None, "stop_words"]
+
+
+def filled(pieces: list[str], length: float) -> str:
+    """The pieces, each followed by a word that occurs once, in a text of this many characters."""
+    text = " ".join(f"{piece} {number}" for number, piece in enumerate(pieces))
+    return f"{text} {'x' * (round(length) - len(text) - 1)}"
+
+
+def test_the_limits_of_repeated_lines() -> None:
+    unique = [f"unique{number}" for number in range(700)]
+    texts = [in_lines(unique[: 10 * (99 - more)], 10) + "\nNo" * (more + 1) for more in (30, 31)]
+    assert [gopher_repetition(text) for text in texts] == [None, "lines"]
+    line = "x" * 200
+    texts = [f"{line}\n{in_lines(unique, 10)[: most - 402]}\n{line}" for most in (1000, 999)]
+    assert [gopher_repetition(text) for text in texts] == [None, "line_characters"]
+
+
+@pytest.mark.parametrize(("length", "most"), [(2, 0.2), (3, 0.18), (4, 0.16)])
+def test_the_limits_of_the_most_frequent_ngram(length: int, most: float) -> None:
+    ngram = " ".join(["aa", "bb", "cc", "dd"][:length])
+    of_ngram = 20 * len(ngram)
+    assert gopher_repetition(filled([ngram] * 20, 1.01 * of_ngram / most)) is None
+    assert gopher_repetition(filled([ngram] * 20, 0.99 * of_ngram / most)) == f"{length}_grams"
+
+
+@pytest.mark.parametrize(("length", "most"), [(5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.1)])
+def test_the_limits_of_repeated_ngrams(length: int, most: float) -> None:
+    ngrams = [" ".join(f"{letter}{word}" for word in "abcdefghij"[:length]) for letter in "ABCDEFGHIJ"]
+    repeated = 10 * 2 * length  # without spaces
+    assert gopher_repetition(filled(2 * ngrams, 1.01 * repeated / most)) is None
+    assert gopher_repetition(filled(2 * ngrams, 0.99 * repeated / most)) == f"{length}_grams"
+
+
+def test_c4_keeps_a_line_of_three_words() -> None:
+    assert c4(f"{PROSE}\nThree words here.\nTwo words.") == (f"{PROSE}\nThree words here.", None)
+
+
+def test_the_limits_of_fineweb_s_rules() -> None:
+    line = "is a line with some more words than thirty letters"
+    ended = ["\n".join(f"{number} {line}{'.' * (number < marked)}" for number in range(100)) for marked in (12, 11)]
+    assert [fineweb(text) for text in ended] == [None, "line_ends"]
+    short = [
+        "\n".join(f"{number} is short." if number < few else f"{number} {line}." for number in range(100))
+        for few in (67, 68)
+    ]
+    assert [fineweb(text) for text in short] == [None, "short_lines"]
+    words = [f"incomprehensible{number}." for number in range(93)]
+    lists = [f"{in_lines(words, 3)}{' more' * more}." for more in (7, 6)]  # 31 lines
+    assert [fineweb(text) for text in lists] == [None, "list"]

@@ -273,6 +273,12 @@ def test_sentences_of_any_script(paragraph: str, expected: list[str]) -> None:
     assert split_by_marks(paragraph) == expected
 
 
+def test_a_quotation_of_200_characters_is_not_split() -> None:
+    quoted, longer = ("「" + "あ" * characters + "。はい。」" for characters in (196, 197))
+    assert split_by_marks(f"彼は{quoted}と言った。") == [f"彼は{quoted}と言った。"]
+    assert len(split_by_marks(f"彼は{longer}と言った。")) == 3
+
+
 @settings(deadline=None, max_examples=200)
 @given(st.text().map(tidy) | st.text(st.sampled_from("aB1.?!。 ,)(“”「」\"'é\u0301۔।…[]"), max_size=30).map(tidy))
 def test_no_document_is_without_sentences(empty_model_of_module: Path, paragraph: str) -> None:
@@ -353,6 +359,12 @@ def test_punkt_reads_some_parts_of_a_large_corpus(tmp_path: Path, monkeypatch: p
             )
         assert chosen[sample_bytes, 1] != chosen[sample_bytes, 2] or sample_bytes == 100 * size
     assert [len(chosen[sample_bytes, 1]) for sample_bytes in (size, 5 * size, 100 * size)] == [3, 10, 40]
+
+
+def test_punkt_s_sample_is_of_64_parts_or_of_16_times_its_size() -> None:
+    documents = [f"part-{number}" for number in range(400)]
+    numbers = [len(module._sampled_parts(documents, [1] * 400, sample_bytes, 1)) for sample_bytes in (1, 10, 20)]
+    assert numbers == [64, 160, 320]
 
 
 def test_one_huge_paragraph_is_sampled_in_pieces(tmp_path: Path) -> None:

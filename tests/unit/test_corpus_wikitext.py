@@ -276,6 +276,22 @@ def test_sentences_at_the_end_of_a_page_are_kept_unless_they_are_a_bibliography(
     assert text_of(f"{before}\n== Events ==\n{EVENTS}{one}").split("\n")[-1] == one.removeprefix("* ")
 
 
+def test_a_section_is_a_bibliography_if_more_than_a_third_of_it_are_publications() -> None:
+    book = "* Duffy, Christopher. The Military Experience in the Age of Reason. Routledge, 1987."
+    for publications, kept in ((3, 9), (4, 0)):
+        items = "\n".join([*[f"* {PROSE}"] * (9 - publications), *[book] * publications])
+        assert text_of(f"{PROSE}\n\n== Any name ==\n{items}").count("\n") == (kept + 1 if kept else 0)
+
+
+def test_nested_constructs_are_read_to_a_limit() -> None:
+    assert [text_of("{{nowrap|" * depth + "a" + "}}" * depth + "b") for depth in (40, 41)] == ["ab", "b"]
+    assert [text_of("[[a|[b] " * depth + "c" + "]]" * depth) for depth in (4, 5)] == [
+        *("[b] [b] [b] [b] c", "a|[b] [b] [b] [b] [b] c")
+    ]
+    tables = ["\n".join(["{|", "| a", *["{|", "| b"] * inner, *["|}"] * (inner + 1)]) for inner in (7, 8)]
+    assert [text_of(table, tables="text").strip() for table in tables] == ["a b b b b b b b"] * 2
+
+
 def test_a_page_that_is_a_list_is_kept_if_half_of_it_are_sentences() -> None:
     assert text_of(f"* {PROSE}\n* {PROSE}") == f"{PROSE}\n{PROSE}"
     assert text_of(f"* {PROSE}\n* A name") == PROSE

@@ -2,7 +2,7 @@
 
 For Chinese, Japanese, Burmese, Khmer, Amharic and others, whose full stops Punkt does not support, and for corpora too
 small to train Punkt on. Abbreviations are not detected: "Dr. Smith" is split in two. Thai and Lao do not mark the ends
-of sentences; there a space between two letters of the script ends one. Tibetan is not split: its shad also ends clauses.
+of sentences; there a space between two letters of the script ends one. Tibetan is not split: its shad ends clauses too.
 
 A quotation in corner brackets of up to MAX_QUOTATION_LENGTH characters is not split, nor separated from a sentence that
 continues after it in hiragana, as in 彼は「行く。でも遅れる。」と言った。 Longer quotations are speeches of several
