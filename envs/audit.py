@@ -4,6 +4,7 @@ pip-audit itself ends well when PyPI does not answer for a package, so its "noth
 Run it with `make audit`. `python envs/audit.py --probe` only says, in one line, whether PyPI answers: CI audits then.
 """
 
+import http.client
 import json
 import re
 import subprocess
@@ -23,7 +24,7 @@ def reason_not_to_ask(address: str = PYPI) -> str | None:
     try:
         with urllib.request.urlopen(url, timeout=PROBE_SECONDS) as answer:  # noqa: S310 - http in tests
             known = "vulnerabilities" in dict(json.load(answer))
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         return f"{url}: {' '.join(str(error).split())}"
     except (ValueError, TypeError):
         known = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -60,6 +61,24 @@ def test_only_an_answer_with_vulnerabilities_counts_as_one(status: int, body: by
 
 def test_a_server_that_does_not_answer_is_a_reason() -> None:
     assert "refused" in audit.reason_not_to_ask("http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("answer", [b"no HTTP\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"])
+def test_an_answer_that_is_no_http_or_breaks_off_is_a_reason(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer_once() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=answer_once)
+        thread.start()
+        found = audit.reason_not_to_ask(f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+    assert found is not None
+    assert "\n" not in found
 
 
 def test_ci_audits_the_packages_or_says_why_not(tmp_path: Path) -> None:
