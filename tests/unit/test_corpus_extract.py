@@ -85,15 +85,15 @@ def dump(tmp_path: Path) -> Path:
     return write_dump(tmp_path / "dump.xml.bz2", PAGES)
 
 
-def clean(extracted: Path, folder: Path) -> tuple[list[Any], dict[str, Any]]:
+def clean(extracted: Path, folder: Path, **settings: Any) -> tuple[list[Any], dict[str, Any]]:
     paths = folder / "part.jsonl.zst", folder / "part.counts.json"
-    clean_part(dump_recipe(), extracted, *paths)
+    clean_part(dump_recipe(**settings), extracted, *paths)
     return read_part(*paths)
 
 
 def test_every_page_is_a_document_or_is_counted(dump: Path, tmp_path: Path) -> None:
     extract_part(dump_recipe(extractor="wikiextractor"), dump, tmp_path / "extracted")
-    documents, counts = clean(tmp_path / "extracted", tmp_path)
+    documents, counts = clean(tmp_path / "extracted", tmp_path, extractor="wikiextractor")
     assert [document["title"] for document in documents] == ["River", "Formula"]
     assert counts == {
         **COUNTS,
@@ -400,6 +400,31 @@ def test_articles_that_do_not_fit_the_dump_are_an_error(dump: Path, tmp_path: Pa
         file.write(json.dumps({"id": "99", "text": LONG, "title": "x", "url": ""}) + "\n")
     with pytest.raises(BertlineError, match="article 99 is not in the dump's order"):
         clean(tmp_path / "extracted", tmp_path)
+    assert not (tmp_path / "part.jsonl.zst").exists()
+
+
+@pytest.mark.parametrize(
+    ("shortened", "within_a_line", "message"),
+    [
+        (("articles", "headings"), False, "it holds 4 articles and the headings of 4, of 5 in the dump; extract it"),
+        (("articles",), False, "it holds 4 articles and the headings of 5, of 5 in the dump; extract it again"),
+        (("headings",), False, "article 8 is not in the dump's order"),
+        (("articles",), True, "extracted is damaged"),
+        (("headings",), True, "extracted is damaged"),
+    ],
+)
+def test_files_that_lack_articles_are_one_line(
+    dump: Path, tmp_path: Path, shortened: tuple[str, ...], within_a_line: bool, message: str
+) -> None:
+    """As a faulty disk leaves them: cut after a line, or within one."""
+    extract_part(dump_recipe(), dump, tmp_path / "extracted")
+    for name in shortened:
+        path = tmp_path / "extracted" / f"{name}.jsonl"
+        *lines, last = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(lines) + (last[: len(last) // 2] if within_a_line else b""))
+    with pytest.raises(BertlineError, match=message) as caught:
+        clean(tmp_path / "extracted", tmp_path)
+    assert "\n" not in str(caught.value)
     assert not (tmp_path / "part.jsonl.zst").exists()
 
 

@@ -10,7 +10,7 @@ from bertline.console import BertlineError, progress
 from bertline.corpus.cleaning_steps import clean_text
 from bertline.corpus.documents import Document, Dropped, tidy, write_documents
 from bertline.corpus.filters import counts_of, judge_of, steps_of
-from bertline.files import Json, Recipe, read_json
+from bertline.files import Json, Recipe, one_line_damage, read_object
 
 
 def clean_part(recipe: Recipe, extracted: Path, documents: Path, counts: Path) -> None:
@@ -29,7 +29,7 @@ def clean_part(recipe: Recipe, extracted: Path, documents: Path, counts: Path) -
 
     Raises BertlineError if the folder is incomplete.
     """
-    pages = read_json(extracted / "pages.json")
+    pages = read_object(extracted / "pages.json", "articles", "oversized")
     source = f"{recipe['wiki']}-{recipe['settings']['dump']}" if "wiki" in recipe else recipe["name"]
     steps, minimum_characters = steps_of(recipe["settings"]), recipe["settings"]["minimum_characters"]
     cleaned = counts_of(recipe["settings"])
@@ -48,28 +48,40 @@ def clean_part(recipe: Recipe, extracted: Path, documents: Path, counts: Path) -
             return Dropped("short")
         return Document(id=article["id"], title=tidy(article["title"]), text=text, source=source, url=article["url"])
 
-    pairs = progress(_pairs(extracted), description=source, unit="articles", total=pages["articles"])
+    all_pairs = _pairs(extracted, pages, recipe["settings"]["extractor"])
+    pairs = progress(all_pairs, description=source, unit="articles", total=pages["articles"])
     records = (converted(article, headings) for article, headings in pairs)
     write_documents(records, documents, counts, {**pages, "cleaning": cleaned})
 
 
-def _pairs(extracted: Path) -> Iterator[tuple[Json | None, list[str]]]:
+def _pairs(extracted: Path, pages: Json, extractor: str) -> Iterator[tuple[Json | None, list[str]]]:
     """Yield every article of the dump as extracted, or None if it was not, with the headings of its sections.
 
     Both files are in the order of the dump, so neither needs to be held in memory.
+
+    Raises BertlineError if the files are damaged, or lack articles that were counted in `pages`.
     """
+    read = missing = 0
     with (
+        one_line_damage(extracted),
         (extracted / "articles.jsonl").open("rb") as articles_file,
         (extracted / "headings.jsonl").open("rb") as headings_file,
     ):
         articles = map(json.loads, articles_file)
         article = next(articles, None)
-        for line in headings_file:
+        for read, line in enumerate(headings_file, 1):  # noqa: B007 - the last one is needed
             page_id, headings = json.loads(line)
             if article is not None and article["id"] == page_id:
                 yield article, headings
                 article = next(articles, None)
             else:
+                missing += 1
                 yield None, headings
         if article is not None:
             raise BertlineError(f"{extracted}: article {article['id']} is not in the dump's order; extract it again")
+        # bertline's extractor leaves out oversized pages alone, wikiextractor others, too.
+        if read != pages["articles"] or (extractor == "bertline" and missing > pages["oversized"]):
+            raise BertlineError(
+                f"{extracted} is incomplete: it holds {read - missing} articles and the headings of {read}, "
+                f"of {pages['articles']} in the dump; extract it again"
+            )
