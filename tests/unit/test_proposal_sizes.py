@@ -313,6 +313,7 @@ def test_the_second_phase_has_a_lower_learning_rate(machine: Machine, flops: flo
         ("de", {"sentences": "punkt"}),
         ("ja", {"sentences": "unicode"}),
         ("th", {"sentences": "unicode"}),
+        ("am", {"sentences": "unicode"}),
         ("ko", {"sentences": "sentencex", "sentence_language": "ko"}),
     ],
 )

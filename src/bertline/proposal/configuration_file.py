@@ -16,7 +16,8 @@ from bertline.results.describe import counted
 
 # Languages that are written without spaces between words, or without marks at the ends of sentences.
 NO_SPACES = {"zh", "cmn", "wuu", "yue", "ja", "my", "km", "th", "lo", "bo", "dz"}
-NO_SENTENCE_MARKS = {"th", "lo"}
+NO_SENTENCE_MARKS = {"th", "lo", "bo", "dz"}
+OTHER_FULL_STOPS = {"am", "ti"}
 SENTENCEX = {"ko"}  # there Punkt takes ends of verbs for abbreviations
 WIDTH = 64  # of a line before its comment
 SEEDS_OF_TABLE, EPOCHS_OF_TABLE = 3, 3
@@ -36,6 +37,8 @@ def sentence_settings(language: str) -> tuple[Json, str]:
         return {"sentences": "unicode"}, "few ends are marked: better use a program for the language, and `lines`"
     if language in NO_SPACES:
         return {"sentences": "unicode"}, "by the marks of all scripts: there are no spaces to split at"
+    if language in OTHER_FULL_STOPS:
+        return {"sentences": "unicode"}, "by the marks of all scripts: Punkt does not support ።"
     if language in SENTENCEX:
         settings = {"sentences": "sentencex", "sentence_language": language}
         return settings, "rules for the language: Punkt mistakes ends of verbs for abbreviations"
