@@ -12,12 +12,17 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 LOCK = Path(__file__).parent / "lock"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-# `user = true` in a pip.conf is meant for the system's Python: in a virtual environment pip refuses to install so.
-ENVIRONMENT = {**os.environ, "PIP_USER": "0"}
+# Settings of the caller that would lead packages elsewhere, or have pip take those of another folder for installed.
+ELSEWHERE = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT"}
+# They override a pip.conf. Its `user = true` is meant for the system's Python: in a virtual environment pip refuses to
+# install so. Hashes are required where there are some.
+OVERRIDDEN = {"PIP_USER": "0", "PIP_DRY_RUN": "0", "PIP_REQUIRE_HASHES": "0"}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ELSEWHERE} | OVERRIDDEN
 # How pip names a file that it refuses, and the digest of that file.
 REFUSED = re.compile(r"^ +(\S+) from (\S+).*?Got +(\w+)", re.MULTILINE | re.DOTALL)
 
@@ -36,7 +41,8 @@ def run_pip(*arguments: str | Path, lock: Path | None = None) -> None:
             "it is another file than expected, perhaps tampered with (for another build of torch see envs/README.md)"
         )
     sys.stderr.write(done.stderr)
-    sys.exit(f"error: pip could not do its part of set-up, see the lines above: pip {' '.join(map(str, arguments))}")
+    shown = re.sub(r"//[^/@\s]*@", "//", " ".join(map(str, arguments)))  # without passwords in addresses
+    sys.exit(f"error: pip could not do its part of set-up, see the lines above: pip {shown}")
 
 
 def install(lock: Path, *options: str | Path) -> None:
@@ -72,12 +78,19 @@ def compile_packages() -> None:
 
 def unmet_requirements() -> str:
     """Return a line for each requirement of an installed package that no installed package meets."""
-    done = subprocess.run([*PIP, "check"], stdout=subprocess.PIPE, text=True)  # noqa: S603
+    done = subprocess.run([*PIP, "check"], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)  # noqa: S603
     return done.stdout.strip() if done.returncode else ""
+
+
+def is_installed_here(package: str) -> bool:
+    """Return whether a package is in the folder of this environment, and not in another that `target` names."""
+    return any(metadata.distributions(name=package, path=[sysconfig.get_path("purelib")]))
 
 
 def main(arguments: list[str]) -> None:
     """Install everything, torch last: only its metadata shows whether it is the build for CUDA."""
+    if arguments[:1] == ["--torch-lock"] and not Path(arguments[1]).exists():
+        sys.exit(f"error: TORCH_LOCK: {arguments[1]} does not exist")
     if arguments == ["--release"]:
         install(LOCK / "release.txt")
         compile_packages()
@@ -91,6 +104,11 @@ def main(arguments: list[str]) -> None:
         if re.search(r"^torch .* requires ", unmet_requirements(), re.MULTILINE):
             install(LOCK / "cuda.txt")
     run_pip("install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", LOCK.parent.parent)
+    if not is_installed_here("bertline"):
+        sys.exit(
+            f"error: pip installed into another folder than {sysconfig.get_path('purelib')}: remove `target`, `prefix` "
+            "and `root` from the files that `pip config debug` lists"
+        )
     compile_packages()
     if unmet := unmet_requirements():
         sys.exit(f"error: the installed packages do not fit together, see envs/README.md: {unmet}")

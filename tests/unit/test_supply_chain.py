@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib import metadata
 from importlib.metadata import distribution
 from pathlib import Path
@@ -181,6 +182,51 @@ def test_a_setting_of_pip_for_the_systems_python_does_not_stop_setup(project: Pa
     done, installed = install(project, environment=given)
     assert done.returncode == 0, done.stderr
     assert installed == {"bertline", "some-package", "torch"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"PIP_TARGET": "elsewhere"}, {"PIP_PREFIX": "elsewhere"}, {"PIP_DRY_RUN": "1"}, {"PIP_REQUIRE_HASHES": "1"}],
+)
+def test_other_settings_of_pip_do_not_lead_setup_elsewhere(project: Path, given: dict[str, str]) -> None:
+    done, installed = install(project, environment=given)
+    assert done.returncode == 0, done.stderr
+    assert installed == {"bertline", "some-package", "torch"}
+    assert not (project / "elsewhere").exists()
+
+
+def test_a_folder_in_a_configuration_of_pip_is_one_line(project: Path) -> None:
+    (project / "pip.conf").write_text("[install]\ntarget = elsewhere\n")
+    done, _ = install(project, environment={"PIP_CONFIG_FILE": str(project / "pip.conf")})
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1].startswith("error: pip installed into another folder than ")
+
+
+def test_packages_of_pythonpath_do_not_count_as_installed(project: Path) -> None:
+    """Modules of a cluster set PYTHONPATH; a package there was not compared with any hash."""
+    (project / "others").mkdir()
+    wheel = write_wheel(project / "others", "some-package", code="print('tampered')")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(project / "modules")
+    done, installed = install(project, environment={"PYTHONPATH": str(project / "modules")})
+    assert done.returncode == 0, done.stderr
+    assert installed == {"bertline", "some-package", "torch"}
+
+
+def test_a_password_in_the_address_of_an_index_is_not_printed(project: Path) -> None:
+    for wheel in (project / "wheels").glob("torch-*"):
+        wheel.unlink()
+    variables = {"PIP_NO_INDEX": "0", "PIP_RETRIES": "0"}
+    done, _ = install(project, "--index-url", "https://me:secret@127.0.0.1:9/simple", environment=variables)
+    assert done.returncode != 0
+    assert "pip could not do its part" in done.stderr
+    assert "secret" not in done.stdout + done.stderr
+
+
+def test_a_lock_of_torch_that_does_not_exist_is_noticed_first(project: Path) -> None:
+    done, installed = install(project, "--torch-lock", "nosuch.txt")
+    assert done.stderr.splitlines() == ["error: TORCH_LOCK: nosuch.txt does not exist"]
+    assert not installed
 
 
 def test_another_build_of_torch_is_installed_by_a_lock_of_its_own(project: Path) -> None:
