@@ -87,16 +87,32 @@ help: ## list these targets
 	@echo; echo "To work on bertline itself:"
 	@grep -hE '^($(OF_DEVELOPERS)):.*## ' $(MAKEFILE_LIST) | $(LIST)
 
+# The first set-up writes its options into `ready`, and the next one, after a change of the locks, has them again. Others are refused:
+# pip would keep the build of torch that is installed.
+define recall_options
+if [ -s "$(READY)" ]; then \
+	{ IFS= read -r options; IFS= read -r lock; } < "$(READY)"; \
+	case "$$TORCH_OPTIONS|$$TORCH_LOCK" in "|" | "$$options|$$lock") TORCH_OPTIONS=$$options; TORCH_LOCK=$$lock;; \
+	*) printf '%s\n' "error: $(VENV) was set up with TORCH_OPTIONS='$$options' TORCH_LOCK='$$lock': to change them, delete it first" >&2; \
+		exit 1;; esac; \
+fi
+endef
+
 setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256 [PYTHON=python3.12 VENV=folder TORCH_OPTIONS=... TORCH_LOCK=...: envs/README.md]
+	@$(recall_options)
 
 # At its real path: venv refuses a link, such as one to a disk with more space.
 $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/lock/,build.txt packages.txt torch.txt cuda.txt)
-	@"$$PYTHON" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) and "error: Python 3.11 or newer is needed")' \
+	@$(recall_options)
+	@"$$PYTHON" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "error: $$PYTHON needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
 	@echo "Setting up $(VENV): about two minutes, download speed aside"
-	"$$PYTHON" -m venv "$$("$$PYTHON" -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$(VENV)")"
-	set -f; "$(VENV_BIN)/python" envs/install.py $(if $(TORCH_LOCK),--torch-lock "$$TORCH_LOCK") $$TORCH_OPTIONS
-	touch $@
+	@# A finished one keeps its Python.
+	{ [ -e "$@" ] && "$(VENV_BIN)/python" -c ""; } || \
+		"$$PYTHON" -m venv "$$("$$PYTHON" -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$(VENV)")"
+	@$(recall_options); set -f; \
+		"$(VENV_BIN)/python" envs/install.py $${TORCH_LOCK:+--torch-lock "$$TORCH_LOCK"} $$TORCH_OPTIONS \
+		&& printf '%s\n' "$$TORCH_OPTIONS" "$$TORCH_LOCK" > $@
 	@echo "For all commands but make, first run, once in each terminal: source $(VENV)/bin/activate"
 
 # The tools of a release have an environment of their own: users need none of them.

@@ -250,6 +250,33 @@ def test_the_environment_may_be_a_link_to_another_disk(unset: Path, exists: bool
     assert (unset / ".venv").is_symlink()
 
 
+@pytest.mark.parametrize("options", [HOSTILE, "", "--index-url https://example.org *"])
+@pytest.mark.parametrize("lock", [HOSTILE, "", "torch-cu126.txt"])
+def test_a_further_set_up_has_the_options_of_the_first(checkout: Path, options: str, lock: str) -> None:
+    given = [f"TORCH_OPTIONS={options}", f"TORCH_LOCK={lock}"]
+    *_, first = calls_of(checkout, "setup", *given)
+    assert first[1] == ["envs/install.py", *(["--torch-lock", lock] if lock else []), *options.split()]
+    os.utime(checkout / ".venv/ready", (0, 0))  # older than the locks
+    *_, again = calls_of(checkout, "digests")[:-1]
+    assert again == first
+    os.utime(checkout / ".venv/ready", (0, 0))
+    assert first in calls_of(checkout, "digests", *given)
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_other_options_for_a_finished_environment_are_one_line(checkout: Path, is_old: bool) -> None:
+    calls_of(checkout, "setup", "TORCH_OPTIONS=--pre")
+    if is_old:
+        os.utime(checkout / ".venv/ready", (0, 0))
+    (checkout / "calls").unlink()
+    command = ["make", "setup", "TORCH_OPTIONS=--index-url x"]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert said == ["error: .venv was set up with TORCH_OPTIONS='--pre' TORCH_LOCK='': to change them, delete it first"]
+    assert done.returncode != 0
+    assert not (checkout / "calls").exists()
+
+
 @pytest.mark.parametrize("given", ["", "a folder"])
 def test_an_environment_that_make_cannot_name_is_one_line(unset: Path, given: str) -> None:
     done = subprocess.run(["make", "setup", f"VENV={given}"], cwd=unset, capture_output=True, text=True, check=False)
