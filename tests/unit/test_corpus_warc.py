@@ -112,6 +112,7 @@ def test_a_file_that_was_cut_anywhere_but_between_records_is_an_error(
             for kind in ("conversion", "response")
             for old, new in (
                 (b"Content-Length: 5", b"Content-Length: five"),
+                (b"Content-Length: 5", b"Content-Length: " + b"9" * 5000),
                 (b"WARC-Record-ID", b"WARC-Other-ID"),
                 (b"WARC-Type", b"WARC-Other-Type"),
             )

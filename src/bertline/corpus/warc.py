@@ -6,6 +6,7 @@ https://commoncrawl.org/get-started describes both.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from bertline.corpus.unpacking import BUFFER_BYTES, Allowance, as_damage_error, 
 from bertline.files import Json
 
 MAX_RECORD_BYTES = 1 << 26  # read as a whole; Common Crawl truncates pages at 1 or 5 MiB
+_LENGTH = re.compile("[0-9]{1,15}")
 
 
 def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> Iterator[Document | Dropped]:
@@ -73,7 +75,7 @@ def _records(file: str, stream: Any, skipped: Counter[str]) -> Iterator[tuple[di
             headers = {name.lower(): value for name, value in record.rec_headers.headers}  # ISO 28500, 4
             length = headers.get("content-length", "")
             # Of a file that was cut in a header, warcio gives a record with what is left.
-            if not length.isdecimal() or not headers.get("warc-record-id") or not record.rec_type:
+            if not _LENGTH.fullmatch(length) or not headers.get("warc-record-id") or not record.rec_type:
                 raise BertlineError(f"{file}, record {number} has no type, length or id; download the file again")
             if record.rec_type != "conversion":
                 skipped[record.rec_type] += 1
