@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bertline.console import BertlineError
 from bertline.corpus import sources
+from bertline.corpus.documents import tidy
 
 # The text of a page, as in section 6.10 of ISO 28500:2017 and in Common Crawl's WET files.
 HEADERS = (
@@ -114,6 +115,8 @@ def test_a_file_that_was_cut_anywhere_but_between_records_is_an_error(
                 (b"Content-Length: 5", b"Content-Length: five"),
                 (b"Content-Length: 5", b"Content-Length: " + b"9" * 5000),
                 (b"WARC-Record-ID", b"WARC-Other-ID"),
+                (b"12345678-0000-4000-8000-000000000002", b""),
+                (b"12345678-0000-4000-8000-000000000002", b" \x01"),
                 (b"WARC-Type", b"WARC-Other-Type"),
             )
         ),
@@ -141,3 +144,10 @@ def test_names_of_fields_have_any_case(tmp_path: Path) -> None:
     file = write(tmp_path / "a.warc.wet", b"WARC/1.0\r\n" + names + b"\r\n\r\n" + content)
     (document,), _ = read(tmp_path, file, language="lav")
     assert (document["text"], document["url"]) == ("Upe tek.", "https://example.org/1")
+
+
+def test_ids_have_no_control_characters(tmp_path: Path) -> None:
+    content = record(1, "Upe tek.").replace(b"12345678-", b"12345678\x01\t")
+    (document,), _ = read(tmp_path, write(tmp_path / "a.warc.wet", content))
+    assert document["id"] == tidy("12345678\x01\t0000-4000-8000-000000000001")
+    assert document["id"].isprintable()

@@ -16,7 +16,7 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.exceptions import ArchiveLoadFailed
 
 from bertline.console import BertlineError, progress
-from bertline.corpus.documents import Document, Dropped
+from bertline.corpus.documents import Document, Dropped, tidy
 from bertline.corpus.plain_text import Converter, Origin, lines_of
 from bertline.corpus.unpacking import BUFFER_BYTES, Allowance, as_damage_error, open_unpacked
 from bertline.files import Json
@@ -55,8 +55,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
                 elif content is None:
                     yield Dropped("oversized")
                 else:
-                    name = headers["warc-record-id"].strip("<>").removeprefix("urn:uuid:")
-                    origin = Origin(name, title="", url=headers.get("warc-target-uri", ""))
+                    origin = Origin(_id_in(headers), title="", url=headers.get("warc-target-uri", ""))
                     try:  # each line is a block of the page, and no line of a menu continues in the next
                         text = content.decode().replace("\n", "\n\n")
                         yield from converter.documents(lines_of(text), origin)
@@ -75,7 +74,7 @@ def _records(file: str, stream: Any, skipped: Counter[str]) -> Iterator[tuple[di
             headers = {name.lower(): value for name, value in record.rec_headers.headers}  # ISO 28500, 4
             length = headers.get("content-length", "")
             # Of a file that was cut in a header, warcio gives a record with what is left.
-            if not _LENGTH.fullmatch(length) or not headers.get("warc-record-id") or not record.rec_type:
+            if not _LENGTH.fullmatch(length) or not _id_in(headers) or not record.rec_type:
                 raise BertlineError(f"{file}, record {number} has no type, length or id; download the file again")
             if record.rec_type != "conversion":
                 skipped[record.rec_type] += 1
@@ -91,3 +90,7 @@ def _records(file: str, stream: Any, skipped: Counter[str]) -> Iterator[tuple[di
         raise BertlineError(
             f"{file}, record {number + 1} is not a WARC record ({error}); download the file again"
         ) from None
+
+
+def _id_in(headers: dict[str, str]) -> str:
+    return tidy(headers.get("warc-record-id", "").strip("<>").removeprefix("urn:uuid:"))
