@@ -14,7 +14,7 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, suppress
 from fnmatch import fnmatchcase
@@ -323,6 +323,22 @@ def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
         finally:
             _remember(remembered, cache)
     return {str(path): cache[str(path)][2] for path in states}
+
+
+def changed_files(digests: Mapping[str, str], remembered: Path) -> Iterator[str]:
+    """Yield the files whose SHA-256 is not the one in `digests`, by path; a missing one is none of them.
+
+    A file is read only if its size or modification time differs from that in the cache of `digest_of_files`.
+    """
+    cache = _remembered_digests(remembered) if digests else {}
+    for name, digest in digests.items():
+        with suppress(FileNotFoundError):
+            state = os.stat(name)
+            *known_state, known = cache.get(name, [""])
+            if known_state != [state.st_size, state.st_mtime_ns]:
+                known = digest_of_file(Path(name))
+            if known != digest:
+                yield name
 
 
 def _remember(path: Path, cache: Json) -> None:

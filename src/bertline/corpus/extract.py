@@ -27,6 +27,7 @@ from bertline.console import BertlineError, progress
 from bertline.corpus.articles import write_articles
 from bertline.corpus.dump import headings_of
 from bertline.corpus.dump_files import read_pages
+from bertline.corpus.given_files import planned_files
 from bertline.files import Json, Recipe, write_folder_atomically, write_json
 
 logger = logging.getLogger(__name__)
@@ -59,11 +60,11 @@ def extract_part(
         slice: index of the slice to read, from 0, and number of slices.
         processes: how many wikiextractor may use in addition to its reader and its writer.
 
-    Raises BertlineError if the part is missing, truncated or damaged, or if a whole part gives no article; for a folder
-    with other files.
+    Raises BertlineError if the part is missing, truncated, damaged or changed since it was planned, or if a whole part
+    gives no article; for a folder with other files.
     """
     extractor, (number, of) = recipe["settings"]["extractor"], slice
-    with write_folder_atomically(output, replaces=FILES, sources=[part]) as unfinished:
+    with write_folder_atomically(output, replaces=FILES, sources=[part]) as unfinished, planned_files(recipe, [part]):
         if extractor == "bertline":
             counts = write_articles(part, unfinished, number, of, recipe["settings"])
         else:

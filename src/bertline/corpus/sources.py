@@ -3,7 +3,7 @@
 A corpus's recipe is a JSON file of the plan: `name`; `key`, its name with its fingerprint; `settings`, with every
 default filled in; and `parts`, for each part the files to read (empty if they are not local). That of a dump has
 `listing` instead, its files and their sizes, or `wiki`, the database name of one that is downloaded, whose files are
-known only after it was listed.
+known only after it was listed. `sha256` has the digests of files that are not downloaded, by path.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from bertline.console import BertlineError
 from bertline.corpus.documents import Document, Dropped, write_documents
+from bertline.corpus.given_files import planned_files
 from bertline.corpus.plain_text import Converter
 from bertline.files import Json, Recipe, read_json, read_object
 from bertline.results import paths
@@ -61,7 +62,8 @@ def read_part(recipe: Recipe, part: str, documents: Path, counts: Path) -> None:
         counts: the .counts.json to write. It also contains `plain_text.Converter.counts` and the reader's own counts.
             Reasons to drop: `empty`, `short`, and the reader's own.
 
-    Raises BertlineError for a part that the corpus does not have, and the reader's own.
+    Raises BertlineError for a part that the corpus does not have, for files that changed since they were planned, and
+    the reader's own.
     """
     if part not in recipe["parts"]:
         some = ", ".join(list(recipe["parts"])[:3])
@@ -70,7 +72,8 @@ def read_part(recipe: Recipe, part: str, documents: Path, counts: Path) -> None:
     more: Json = {}
 
     def records() -> Iterator[Document | Dropped]:
-        yield from read(recipe, part, converter, more)
+        with planned_files(recipe, recipe["parts"][part]):
+            yield from read(recipe, part, converter, more)
         more.update(converter.counts())
 
     write_documents(records(), documents, counts, more)

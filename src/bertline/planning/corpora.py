@@ -26,7 +26,7 @@ BYTES_PER_PART = 100_000_000  # of text files read by one job
 LOCAL_FILES_PER_PART = 1000
 FILES_PER_PART = 100  # of those to download, whose sizes are not known
 EXAMPLE_CONTACT = "you@university.edu"  # of config/config.yaml
-REMEMBERED_DIGESTS = Path("results/digests-of-inputs.json")
+REMEMBERED_DIGESTS = Path(paths.DIGESTS_OF_INPUTS)
 
 
 def resolve_corpus(
@@ -107,9 +107,10 @@ def _text_of(config: Json, name: str, semantic: Json, problems: list[str], downl
     corpus = config["corpora"][name]
     if corpus["source"] == "wikimedia":
         if "paths" in corpus:
-            semantic["paths"], listing = _dump_files(name, corpus, problems)
+            of_dump, listing = _dump_files(name, corpus, problems)
+            semantic["paths"] = list(of_dump.values())
             semantic.pop("language", None)  # only cards show it
-            return {"listing": listing}
+            return {"listing": listing, "sha256": of_dump}
         _check_contact(config, name, problems)
         return {"wiki": f"{corpus['language']}wiki"}
     if corpus["source"] == "gutenberg":
@@ -135,7 +136,7 @@ def _text_of(config: Json, name: str, semantic: Json, problems: list[str], downl
             check_is_text(path)
     of_paths = digests(list(files.values()))
     semantic["paths"] = {file: of_paths[str(path)] for file, path in files.items()}
-    return {"parts": {f"part-{index:05d}": part for index, part in enumerate(_group(files))}}
+    return {"parts": {f"part-{index:05d}": part for index, part in enumerate(_group(files))}, "sha256": of_paths}
 
 
 def _check_wikimedia(corpus: Json, semantic: Json, name: str) -> None:
@@ -210,8 +211,8 @@ def _check_columns(corpus: Json, semantic: Json, name: str, files: list[str]) ->
         )
 
 
-def _dump_files(name: str, corpus: Json, problems: list[str]) -> tuple[list[str], Json]:
-    """Return the digests of a dump's files, and their listing, see `corpus.sources.slices_of`."""
+def _dump_files(name: str, corpus: Json, problems: list[str]) -> tuple[dict[str, str], Json]:
+    """Return the digests of a dump's files by path, and their listing, see `corpus.sources.slices_of`."""
     files = sorted(set(expand(problems, f"corpora.{name}.paths", corpus["paths"])), key=natural_order)
     for file in files:
         check_name(file)
@@ -219,7 +220,7 @@ def _dump_files(name: str, corpus: Json, problems: list[str]) -> tuple[list[str]
         f"part-{index:05d}": {"file": str(file), "size": file.stat().st_size, "multistream": is_multistream(file)}
         for index, file in enumerate(files)
     }
-    return list(digests(files).values()), {"parts": listed}
+    return digests(files), {"parts": listed}
 
 
 def _files_to_download(name: str, urls: list[Json], downloads: dict[str, Json]) -> dict[str, str]:

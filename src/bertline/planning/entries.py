@@ -8,17 +8,19 @@ from bertline.files import Json
 
 
 class CorpusText(TypedDict, total=False):
-    """What names the text of a corpus; one of the following.
+    """What names the text of a corpus: `parts`, `listing` or `wiki`.
 
     Attributes:
         parts: the files of each part; an empty list if only the part's job finds them.
         listing: the files of a dump, see `corpus.sources.slices_of`.
         wiki: the database name of a dump that the graph downloads.
+        sha256: of the files that are not downloaded, by path.
     """
 
     parts: dict[str, list[str]]
     listing: Json
     wiki: str
+    sha256: dict[str, str]
 
 
 class CorpusEntry(CorpusText):

@@ -111,6 +111,7 @@ FEATURES = "results/features/{name}.jsonl"
 # The parts of the plan that jobs read: see planning/recipes.py.
 PLANNED_RECIPE = "results/recipes/{fingerprint}.json"
 PLAN_OF_GRAPH = "results/recipes/plan-{fingerprint}.json"
+DIGESTS_OF_INPUTS = "results/digests-of-inputs.json"  # see files.digest_of_files
 
 RUN = "results/runs/{run}"
 RUN_EXPORT = "export"  # links in a run's folder
