@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import hashlib
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +154,46 @@ def test_ids_have_no_control_characters(tmp_path: Path) -> None:
     (document,), _ = read(tmp_path, write(tmp_path / "a.warc.wet", content))
     assert document["id"] == tidy("12345678\x01\t0000-4000-8000-000000000001")
     assert document["id"].isprintable()
+
+
+def with_length(content: bytes, longer: int) -> bytes:
+    return re.sub(rb"(?<=Content-Length: )[0-9]+", lambda length: b"%d" % (int(length[0]) + longer), content, count=1)
+
+
+@pytest.mark.parametrize(
+    "longer", [-9, -5, 4, 10, 14, len(record(3, "Lines.\nText.")), 2 * len(record(3, "Lines.\nText."))]
+)
+@pytest.mark.parametrize("name", ["a.warc.wet.gz", "a.warc.wet"])
+def test_a_record_of_another_length_than_it_states_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, longer: int
+) -> None:
+    records = [record(number, "Lines.\nText.") for number in range(1, 6)]
+    records[1] = with_length(records[1], longer)
+    with pytest.raises(BertlineError, match=r"record 2 has another length than it states") as caught:
+        read(tmp_path, write(tmp_path / name, *records))
+    assert "\n" not in str(caught.value)
+    assert "WARNING" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["conversion", "response"])
+def test_the_last_record_also_has_the_length_that_it_states(tmp_path: Path, kind: str) -> None:
+    last = with_length(record(2, "Two lines.\nText.", kind), -5)
+    with pytest.raises(BertlineError, match=r"record 2 has another length than it states"):
+        read(tmp_path, write(tmp_path / "a.wet", record(1, "Text."), last))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "encode"), [("sha1", base64.b32encode), ("sha256", base64.b32encode), ("md5", base64.b16encode)]
+)
+def test_pages_about_records_are_kept(tmp_path: Path, algorithm: str, encode: Callable[[bytes], bytes]) -> None:
+    """As the specification of WARC is: its lines end otherwise, or it has a digest."""
+    quoted = "An example follows.\r\n\r\n" + record(7, "Text.").decode() + "It ends."
+    with_digest = record(2, quoted)
+    digest = encode(hashlib.new(algorithm, quoted.encode()).digest())
+    field = b"Content-Length:"
+    with_digest = with_digest.replace(field, b"WARC-Block-Digest: %s:%s\r\n%s" % (algorithm.encode(), digest, field), 1)
+    unix = record(1, quoted.replace("\r", ""))
+    documents, _ = read(tmp_path, write(tmp_path / "a.wet.gz", unix, with_digest))
+    assert [document["text"].count("WARC/1.0") for document in documents] == [1, 1]
+    with pytest.raises(BertlineError, match=r"record 2 has another length than it states"):
+        read(tmp_path, write(tmp_path / "b.wet.gz", unix, with_digest.replace(b"It ends.", b"It went.")))

@@ -6,6 +6,8 @@ https://commoncrawl.org/get-started describes both.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from bertline.files import Json
 
 MAX_RECORD_BYTES = 1 << 26  # read as a whole; Common Crawl truncates pages at 1 or 5 MiB
 _LENGTH = re.compile("[0-9]{1,15}")
+_NEXT_RECORD = re.compile(rb"\r\n\r\nWARC/1\.[0-9]\r\n(?:[^\r\n]+\r\n)*?(?i:WARC-Type):")
 
 
 def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> Iterator[Document | Dropped]:
@@ -37,7 +40,7 @@ def read_part(corpus: Json, part: str, converter: Converter, counts: Json) -> It
         counts: receives the number of `files`, and the records of other types, which are not read (`records_skipped`).
 
     Raises BertlineError for a file that is missing, damaged, truncated, too large when unpacked, or without extracted
-    text.
+    text, and for a record of another length than it states.
     """
     files, settings = corpus["parts"][part], corpus["settings"]
     skipped: Counter[str] = Counter()
@@ -70,26 +73,43 @@ def _records(file: str, stream: Any, skipped: Counter[str]) -> Iterator[tuple[di
     """Yield the headers and the content of each record of type conversion; the content is None if it is oversized."""
     number = 0
     try:
-        for number, record in enumerate(ArchiveIterator(stream, no_record_parse=True), 1):
+        archive = ArchiveIterator(stream, no_record_parse=True)
+        archive.INC_RECORD = ""  # its lines on stderr about what it counts as errors
+        for number, record in enumerate(archive, 1):
             headers = {name.lower(): value for name, value in record.rec_headers.headers}  # ISO 28500, 4
             length = headers.get("content-length", "")
             # Of a file that was cut in a header, warcio gives a record with what is left.
             if not _LENGTH.fullmatch(length) or not _id_in(headers) or not record.rec_type:
                 raise BertlineError(f"{file}, record {number} has no type, length or id; download the file again")
-            if record.rec_type != "conversion":
-                skipped[record.rec_type] += 1
-                continue
-            wanted = min(int(length), MAX_RECORD_BYTES + 1)
+            is_text = record.rec_type == "conversion"
+            wanted = min(int(length), MAX_RECORD_BYTES + 1) if is_text else 0
             content = record.raw_stream.read(wanted)
             if len(content) < wanted:
                 raise BertlineError(f"{file} is truncated in its record {number}; download it again")
-            yield headers, content if wanted <= MAX_RECORD_BYTES else None
+            archive.read_to_end()  # counts an error if no blank line follows
+            if archive.err_count or _has_further_record(headers, content):
+                raise BertlineError(f"{file}, record {number} has another length than it states; download it again")
+            if is_text:
+                yield headers, content if wanted <= MAX_RECORD_BYTES else None
+            else:
+                skipped[record.rec_type] += 1
         while stream.read(BUFFER_BYTES):  # raises its EOFError again, which warcio takes for the end of the file
             pass
     except ArchiveLoadFailed as error:
         raise BertlineError(
             f"{file}, record {number + 1} is not a WARC record ({error}); download the file again"
         ) from None
+
+
+def _has_further_record(headers: dict[str, str], content: bytes) -> bool:
+    """Return whether the content includes a next record: a page that quotes one has other line ends, or its digest."""
+    if not _NEXT_RECORD.search(content):
+        return False
+    algorithm, _, stated = headers.get("warc-block-digest", "").lower().partition(":")
+    if algorithm not in ("md5", "sha1", "sha256"):
+        return True
+    digest = hashlib.new(algorithm, content, usedforsecurity=False).digest()
+    return stated.rstrip("=") not in (digest.hex(), base64.b32encode(digest).decode().lower().rstrip("="))
 
 
 def _id_in(headers: dict[str, str]) -> str:
