@@ -21,6 +21,7 @@ from bertline.console import BertlineError
 from bertline.corpus import dump_files
 from bertline.corpus.clean import clean_part
 from bertline.corpus.documents import read_documents
+from bertline.corpus.dump import CHUNK_BYTES
 from bertline.corpus.dump_files import is_multistream, read_pages
 from bertline.corpus.extract import extract_part
 from bertline.files import read_json
@@ -126,6 +127,65 @@ def test_damage_in_a_multistream_dump_costs_the_pages_of_its_stream(tmp_path: Pa
             slices = [ids_of(path, number, of, salvage=True) for number in range(of)]
             assert [one for ids, _ in slices for one in ids] == expected
             assert sum(counts["lost"]["places"] for _, counts in slices) == 1
+
+
+SLICES = (1, 2, 3, 4, 7, 50)
+
+
+def test_an_end_tag_in_the_last_stream_of_pages_may_be_in_any_slice(tmp_path: Path) -> None:
+    """The last stream is so long that none begins in the last slices."""
+    path, first = tmp_path / "dump.xml.bz2", XML.index(b"  <page>")
+    middle = XML.index(b"  <page>", first + 10)
+    path.write_bytes(b"".join(map(bz2.compress, (XML[:first], XML[first:middle], XML[middle:]))))
+    assert is_multistream(path)
+    for of in SLICES:
+        assert [one for number in range(of) for one in ids_of(path, number, of)[0]] == list(NUMBERS)
+        slices = [ids_of(path, number, of, salvage=True) for number in range(of)]
+        assert [one for ids, _ in slices for one in ids] == list(NUMBERS)
+        assert sum(counts["lost"]["places"] for _, counts in slices) == 0
+
+
+@pytest.mark.parametrize("streams_left", [3, 12])
+def test_a_dump_that_ends_between_two_streams_is_refused_by_one_slice(tmp_path: Path, streams_left: int) -> None:
+    path, content = tmp_path / "dump.xml.bz2", multistream(XML, 5)
+    starts = [match.start() for match in dump_files.STREAM_START.finditer(content)]
+    path.write_bytes(content[: starts[streams_left]])
+    for of in SLICES:
+        refused = []
+        for number in range(of):
+            try:
+                ids_of(path, number, of)
+            except BertlineError as error:
+                refused.append(str(error))
+        assert len(refused) == 1
+        assert "is truncated: it ends before </mediawiki>" in refused[0]
+        slices = [ids_of(path, number, of, salvage=True) for number in range(of)]
+        assert [one for ids, _ in slices for one in ids] == list(NUMBERS[: 5 * (streams_left - 1)])
+        assert sum(counts["lost"]["places"] for _, counts in slices) == 1
+
+
+def test_the_bytes_after_damage_in_a_single_stream_are_lost(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml.xz"
+    texts = [random.Random(number).randbytes(65_000).hex() for number in range(1, 31)]  # noqa: S311
+    packed("xz", HEADER + b"".join(page(number, text) for number, text in enumerate(texts, 1)) + END)(path)
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 4)
+        file.write(b"\xff" * 4096)
+    _, counts = ids_of(path, salvage=True)
+    assert counts["lost"]["places"] == 1
+    assert abs(counts["lost"]["bytes"] - size * 3 // 4) <= CHUNK_BYTES
+
+
+def test_the_beginning_of_a_stream_that_is_damaged_at_the_border_of_a_slice_is_counted(tmp_path: Path) -> None:
+    path, content = tmp_path / "dump.xml.bz2", bytearray(multistream(XML, 5))
+    starts = [match.start() for match in dump_files.STREAM_START.finditer(content)]
+    border = next(at for at in starts if at >= len(content) // 2)
+    content[border] ^= 4
+    path.write_bytes(content)
+    slices = [ids_of(path, number, 2, salvage=True)[1]["lost"] for number in range(2)]
+    assert sum(lost["places"] for lost in slices) == 1
+    assert sum(lost["bytes"] for lost in slices) == starts[starts.index(border) + 1] - border
 
 
 @pytest.mark.parametrize("damage", ["a flipped bit", "a cut"])

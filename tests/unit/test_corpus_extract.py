@@ -403,6 +403,13 @@ def test_articles_that_do_not_fit_the_dump_are_an_error(dump: Path, tmp_path: Pa
     assert not (tmp_path / "part.jsonl.zst").exists()
 
 
+@pytest.mark.parametrize("slice", [(0, 0), (5, 2), (-1, 2)])
+def test_a_slice_that_is_none_is_one_line(tmp_path: Path, slice: tuple[int, int]) -> None:
+    dump = write_dump(tmp_path / "dump.xml.bz2", [page(1, "One", "Text.")])
+    with pytest.raises(BertlineError, match=r"^--slice .*: the first number is counted from 0 and below the second$"):
+        extract_part(dump_recipe(extractor="bertline"), dump, tmp_path / "extracted", slice=slice)
+
+
 @pytest.mark.parametrize(
     ("shortened", "within_a_line", "message"),
     [

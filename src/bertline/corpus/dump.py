@@ -83,7 +83,7 @@ def read_dump(part: Path | str, number: int, of: int, *, unpack_ratio: float, ad
                 f"{part} is no dump of a wiki: it does not begin with <mediawiki; name a dump of pages-articles"
             )
         # A file may also be truncated between two streams.
-        if number + 1 == of:
+        if has_last_stream(part, number, of):
             raise BertlineError(f"{part} is truncated: it ends before </mediawiki>; {advice}")
         yield b"</mediawiki>\n"
 
@@ -218,6 +218,16 @@ def header_of(part: Path | str, size: int) -> bytes:
         if len(header) > MAX_HEADER_BYTES:
             raise OSError("it has no <siteinfo> at its beginning")
     return header
+
+
+def has_last_stream(part: Path | str, number: int, of: int) -> bool:
+    """Return whether the end of a file belongs to a slice, as its last stream does."""
+    if of == 1:
+        return True
+    with open(part, "rb") as file:
+        size = Path(part).stat().st_size
+        start, end = number * size // of, (number + 1) * size // of
+        return (number == 0 or next_stream(file, start) < end) and next_stream(file, end) == size
 
 
 def unpacked_dump(part: Path, unpack_ratio: float) -> Iterator[tuple[bytes, int]]:

@@ -15,6 +15,7 @@ from bertline.corpus.dump import (
     MAX_PAGE_BYTES,
     STREAM_START,
     STREAM_START_BYTES,
+    has_last_stream,
     header_of,
     next_stream,
     read_dump,
@@ -146,7 +147,7 @@ def salvage_dump(part: Path, number: int, of: int, unpack_ratio: float, lost: Js
             yield line
     if page:
         lost["pages"] += 1
-    if not is_gap and (page or (number + 1 == of and not has_ended)):
+    if not is_gap and (page or (not has_ended and has_last_stream(part, number, of))):
         lost["places"] += 1
     yield END
 
