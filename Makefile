@@ -87,13 +87,13 @@ help: ## list these targets
 	@echo; echo "To work on bertline itself:"
 	@grep -hE '^($(OF_DEVELOPERS)):.*## ' $(MAKEFILE_LIST) | $(LIST)
 
-# The first set-up writes its options into `ready`, and the next one, after a change of the locks, has them again. Others are refused:
-# pip would keep the build of torch that is installed.
+# The first set-up writes its options into `ready`, and the next one, after a change of the locks, has them again. Others
+# are refused: pip would keep the build of torch that is installed.
 define recall_options
 if [ -s "$(READY)" ]; then \
 	{ IFS= read -r options; IFS= read -r lock; } < "$(READY)"; \
 	case "$$TORCH_OPTIONS|$$TORCH_LOCK" in "|" | "$$options|$$lock") TORCH_OPTIONS=$$options; TORCH_LOCK=$$lock;; \
-	*) printf '%s\n' "error: $(VENV) was set up with TORCH_OPTIONS='$$options' TORCH_LOCK='$$lock': to change them, delete it first" >&2; \
+	*) echo "error: $(VENV) was set up with other TORCH_OPTIONS or TORCH_LOCK; delete it first" >&2; \
 		exit 1;; esac; \
 fi
 endef
