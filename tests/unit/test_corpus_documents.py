@@ -174,6 +174,25 @@ def test_counts_that_do_not_add_up_are_an_error(tmp_path: Path) -> None:
         validate_documents(*paths)
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"kept": 1}', "lacks the key 'read'"),
+        ("[]", "is damaged (it is not a JSON object)"),
+        ('{"kept": 1, "read": 1, "dropped": []}', "is damaged ('list' object has no attribute 'values')"),
+        ('{"kept": 1, "read": 1, "dropped": {"short": null}}', "is damaged (unsupported operand type(s)"),
+        ('{"kept": "1", "read": 1, "dropped": {}}', "does not match the 1 documents"),
+    ],
+)
+def test_damaged_counts_are_one_line(tmp_path: Path, content: str, problem: str) -> None:
+    paths = tmp_path / "a.jsonl.zst", tmp_path / "a.counts.json"
+    write_documents([document()], *paths)
+    paths[1].write_text(content)
+    with pytest.raises(BertlineError) as caught:
+        validate_documents(*paths)
+    assert f"{paths[1]} {problem}" in str(caught.value)
+
+
 def test_the_script_prints_the_number_of_documents_or_what_is_wrong(tmp_path: Path) -> None:
     script = [sys.executable, Path(__file__).parents[2] / "workflow/scripts/validate_documents.py"]
     part, counts = tmp_path / "a.jsonl.zst", tmp_path / "a.counts.json"

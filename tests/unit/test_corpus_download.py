@@ -114,6 +114,13 @@ def test_a_whole_leftover_is_not_fetched_again(server: Misbehaving, destination:
     assert not server.requests
 
 
+def test_an_empty_file_is_made_without_asking_for_it(server: Misbehaving, destination: Path) -> None:
+    download([server.url("/file")], destination, Expected(size=0))
+    assert destination.read_bytes() == b""
+    with pytest.raises(BertlineError, match=r"wrong checksum, sha1 .*; it was deleted"):
+        download([server.url("/file")], destination, Expected(size=0, sha1="0" * 40))
+
+
 def test_a_whole_leftover_of_unknown_size_is_found_to_be_whole(server: Misbehaving, destination: Path) -> None:
     destination.parent.mkdir()
     destination.with_name("file.part").write_bytes(CONTENT)

@@ -68,6 +68,7 @@ def test_an_array_that_is_cut_short_anywhere_is_an_error_after_its_whole_objects
         ('[{"a": 1}]\n[{"a": 2}]', "line 2: there is text after the end of the array; fix the file"),
         ('[{"a": 1},', "the file ends within its array, after row 1; copy it again"),
         ("[" + '{"a":' * 100_000, "row 1 is not JSON"),
+        ('[{}, {"a": ' + "1" * 5_000 + "}]", "row 2 is not JSON (Exceeds the limit (4300 digits)"),
         ('{\n"a": 1}', "line 1 is not JSON"),
     ],
 )

@@ -278,6 +278,15 @@ def test_what_macos_adds_to_an_archive_is_no_text(tmp_path: Path, kind: str) -> 
     assert counts["members_skipped"] == {"not a text": 2}
 
 
+@pytest.mark.parametrize("kind", [".tar", ".zip"])
+def test_a_member_that_is_named_like_a_folder_is_no_text(tmp_path: Path, kind: str) -> None:
+    documents, counts = read(
+        tmp_path, archive_of(tmp_path / f"a{kind}", {".": b"One.", "b/.": b"Two.", "c.txt": b"C."})
+    )
+    assert [document["text"] for document in documents] == ["C."]
+    assert counts["members_skipped"] == {"not a text": 2}
+
+
 @pytest.mark.parametrize(
     ("names", "compressed"),
     [

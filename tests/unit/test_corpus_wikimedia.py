@@ -92,6 +92,10 @@ def test_a_busy_mirror_is_asked_again(tmp_path: Path, monkeypatch: pytest.Monkey
         ({"jobs": {"articlesdump": {"status": "done", "files": {}}}}, "articlesdump lists no page content"),
         ({"jobs": {"articlesdump": {"status": "done", "files": {"a.xml.bz2": {}}}}}, "has an unknown form"),
         (
+            {"jobs": {"articlesdump": {"status": "done", "files": {"a.xml.bz2": {"size": 0, "sha1": "0" * 40}}}}},
+            "has an unknown form",
+        ),
+        (
             {"jobs": {"articlesdump": {"status": "done", "files": {"../a.xml.bz2": {"size": 1, "sha1": ""}}}}},
             "which is not the name of a file",
         ),

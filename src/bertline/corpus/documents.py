@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed, write_compressed
-from bertline.files import read_json, write_json
+from bertline.files import one_line_damage, read_object, write_json
 
 
 class Document(TypedDict):
@@ -123,7 +123,7 @@ def read_documents(path: Path | str) -> Iterator[Document]:
 def validate_documents(path: Path | str, counts: Path | str | None = None) -> int:
     """Check a part against the format, and against its counts if given; return its number of documents.
 
-    Raises BertlineError naming the first invalid record.
+    Raises BertlineError naming the first invalid record, and for counts that do not match or are damaged.
     """
     number = 0
     for number, document in enumerate(read_documents(path), 1):
@@ -131,7 +131,9 @@ def validate_documents(path: Path | str, counts: Path | str | None = None) -> in
         if problem:
             raise BertlineError(f"{path}, line {number}: {problem}; make the file again")
     if counts is not None:
-        stated = read_json(counts)
-        if stated["kept"] != number or stated["read"] != number + sum(stated["dropped"].values()):
+        with one_line_damage(counts):
+            stated = read_object(counts, "kept", "read", "dropped")
+            read = number + sum(stated["dropped"].values())
+        if stated["kept"] != number or stated["read"] != read:
             raise BertlineError(f"{counts} does not match the {number} documents of {path}; make both again")
     return number

@@ -277,6 +277,7 @@ def _fetch_once(session: requests.Session, source: str, part: Path, expected: Ex
     offset = _size(part)
     if expected.size is not None and offset >= expected.size:
         if offset == expected.size:
+            part.touch()  # an empty file may not be there yet
             return
         part.unlink()
         offset = 0

@@ -87,7 +87,7 @@ def _elements(stream: BinaryIO, path: Path) -> Iterator[tuple[str, Row]]:
                     f"{path}, row {number + 1} is not JSON ({error.msg}, {where}), "
                     f"{'or cut short; fix the file' if is_end else f'or has more than {MAX_ROW_LENGTH} characters'}"
                 ) from None
-            except RecursionError as error:
+            except (RecursionError, ValueError) as error:  # too many levels, or digits
                 raise BertlineError(f"{path}, row {number + 1} is not JSON ({error}); fix the file") from None
             number += 1
             yield f"{path}, row {number}", row

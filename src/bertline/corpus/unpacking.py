@@ -384,8 +384,8 @@ def _tar_members(
 def _reason_to_skip(name: str, *, is_link: bool, is_regular: bool, is_wanted: Callable[[str], bool]) -> str | None:
     if is_link or not is_regular:
         return "link" if is_link else "special file"
-    parts = PurePosixPath(name).parts
-    is_of_macos = "__MACOSX" in parts or parts[-1].startswith("._")  # attributes of the file of that name
+    pure = PurePosixPath(name)
+    is_of_macos = "__MACOSX" in pure.parts or pure.name.startswith("._")  # attributes of the file of that name
     return None if is_wanted(name) and not is_of_macos else "not a text"
 
 

@@ -81,7 +81,7 @@ def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json
 def _expected(described: Json) -> Expected:
     """Return the size and the checksum of a file. Raises the errors of an unexpected form."""
     size, sha1 = int(described["size"]), str(described["sha1"])
-    if size < 0 or not re.fullmatch("[0-9a-fA-F]{40}", sha1):
+    if size < 1 or not re.fullmatch("[0-9a-fA-F]{40}", sha1):
         raise ValueError(f"size {size}, sha1 {sha1[:50]!r}")
     return Expected(size=size, sha1=sha1)
 
