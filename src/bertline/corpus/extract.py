@@ -61,9 +61,11 @@ def extract_part(
         processes: how many wikiextractor may use in addition to its reader and its writer.
 
     Raises BertlineError if the part is missing, truncated, damaged or changed since it was planned, or if a whole part
-    gives no article; for a folder with other files.
+    gives no article; for a folder with other files, and for a slice that is none.
     """
     extractor, (number, of) = recipe["settings"]["extractor"], slice
+    if not 0 <= number < of:
+        raise BertlineError(f"--slice {number} {of}: the first number is counted from 0 and below the second")
     with write_folder_atomically(output, replaces=FILES, sources=[part]) as unfinished, planned_files(recipe, [part]):
         if extractor == "bertline":
             counts = write_articles(part, unfinished, number, of, recipe["settings"])
