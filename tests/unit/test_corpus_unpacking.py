@@ -302,6 +302,8 @@ def test_compressed_files_are_found_by_their_names(names: tuple[str, ...], compr
 
 
 SEVEN_ZIP, RAR = b"7z\xbc\xaf\x27\x1c\0\4", b"Rar!\x1a\x07\1\0"  # how their files begin
+COMPRESS, LZ4, LZIP = b"\x1f\x9d\x90T\xca", b"\x04\x22\x4d\x18\x64\x40", b"LZIP\x01\x0c"
+PDF = b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n"
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.html", "a.csv", "a.zip"])
@@ -315,6 +317,9 @@ SEVEN_ZIP, RAR = b"7z\xbc\xaf\x27\x1c\0\4", b"Rar!\x1a\x07\1\0"  # how their fil
         pytest.param("zip", zip_bytes({"a.txt": b"Text."}), id="zip"),
         pytest.param("7-Zip", SEVEN_ZIP, id="7-Zip"),
         pytest.param("RAR", RAR, id="RAR"),
+        pytest.param("compress", COMPRESS, id="compress"),
+        pytest.param("lz4", LZ4, id="lz4"),
+        pytest.param("lzip", LZIP, id="lzip"),
     ],
 )
 def test_packed_content_under_another_name_is_no_text_in_any_encoding(
@@ -327,6 +332,42 @@ def test_packed_content_under_another_name_is_no_text_in_any_encoding(
             read(tmp_path, file, encoding=encoding)
 
 
+@pytest.mark.parametrize("format_", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("name", ["a.txt", "a.gz", "several.gz", "b.zip"])
+def test_a_tar_archive_under_another_name_is_no_text(tmp_path: Path, name: str, format_: int) -> None:
+    memory = io.BytesIO()
+    with tarfile.open(fileobj=memory, mode="w", format=format_) as archive:
+        for member in ("é.txt", "b.txt"):
+            info = tarfile.TarInfo(member)
+            info.size = 20_000
+            archive.addfile(info, io.BytesIO(b"A text.\n" * 2_500))
+    content = memory.getvalue()
+    packed = {
+        "a.txt": content,
+        "a.gz": gzip.compress(content),
+        "several.gz": b"".join(gzip.compress(piece) for piece in (content[:1], content[1:200], content[200:])),
+        "b.zip": zip_bytes({"a.txt": content}),
+    }
+    (tmp_path / name).write_bytes(packed[name])
+    with pytest.raises(
+        BertlineError, match=r"is a tar archive, which its name does not say; unpack, convert or rename"
+    ):
+        read(tmp_path, tmp_path / name)
+
+
+def test_a_pdf_under_another_name_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(PDF)
+    with pytest.raises(BertlineError, match=r"a\.txt is a PDF, which its name does not say"):
+        read(tmp_path, tmp_path / "a.txt", encoding=["utf-8", "cp1252", "latin-1"])
+
+
+@pytest.mark.parametrize("name", ["a.txt.Z", "a.txt.br", "a.txt.lzo"])
+def test_files_that_are_packed_otherwise_are_refused_by_their_names(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"Text.")
+    with pytest.raises(BertlineError, match=r"is packed in a format that is not read; pack it again"):
+        read(tmp_path, tmp_path / name)
+
+
 def test_a_text_that_is_packed_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(bz2.compress(json.dumps({"text": "Text."}).encode())))
     with pytest.raises(BertlineError, match=r"a\.jsonl\.gz is packed by bzip2, which its name does not say"):
@@ -334,7 +375,7 @@ def test_a_text_that_is_packed_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_texts_that_begin_as_a_packed_file_almost_does_are_read(tmp_path: Path) -> None:
-    for text in ("BZh9 is a mark.", "PK is a name.", "Rar! he said.", "7z is a program.", ""):
+    for text in ("BZh9 is a mark.", "PK is a name.", "Rar! he said.", "7z is a program.", "LZIP packs.", "%PDF", ""):
         (tmp_path / "a.txt").write_text(text)
         documents, _ = read(tmp_path, tmp_path / "a.txt")
         assert [document["text"] for document in documents] == ([text] if text else [])

@@ -28,6 +28,7 @@ from pyzstd import ZstdError, ZstdFile
 
 from bertline.console import BertlineError
 from bertline.corpus.documents import tidy
+from bertline.corpus.streams import BUFFER_BYTES, Streams
 
 # Ends of the names of packed files, those of packed tar files last.
 GZIP, BZIP2, XZ, ZSTD = (".gz", ".tgz"), (".bz2", ".tbz", ".tbz2"), (".xz", ".txz"), (".zst", ".tzst")
@@ -41,25 +42,30 @@ DUMP_FILES = re.compile(rf"({_XML}(\.(bz2|gz|xz|zst|7z))?|\.7z)$", re.IGNORECASE
 UNPACKED_DUMP_FILES = re.compile(rf"{_XML}$", re.IGNORECASE)  # in a 7z archive
 CRAWLS = (".warc", ".wet", ".wat")
 FORMATTED = (".pdf", ".rtf", ".doc", ".docx", ".odt", ".epub", ".mobi", ".xls", ".xlsx", ".pptx", ".feather")
-OTHERWISE_PACKED = (".rar", ".lzma", ".lz", ".lz4")
+OTHERWISE_PACKED = (".rar", ".lzma", ".lz", ".lz4", ".z", ".br", ".lzo")
 UNPACK_RATIO = 100.0  # of files for which a configuration sets none
 ALWAYS_ALLOWED_BYTES = 1 << 24  # small files that compress very well are harmless
 MAX_HEADER_BYTES = 1 << 20  # of a tar's member; tarfile reads it whole
 MAX_ZIP_END_BYTES = 22 + 0xFFFF  # with its comment
 ZIP64 = 0xFFFF  # replaces a number that does not fit
-BUFFER_BYTES = 1 << 16
 MAX_XZ_MEMORY = 1 << 28  # bytes; `xz -9` needs 2 ** 26
 XZ_START = b"\xfd7zXZ\0"
-# By how packed files begin; no text begins so.
+# What files are, by how they begin; no text begins so.
 PACKED_STARTS = {
-    b"\x1f\x8b\x08": "gzip",
-    **{b"BZh%d1AY&SY" % level: "bzip2" for level in range(1, 10)},
-    XZ_START: "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\x03\x04": "zip",
-    b"7z\xbc\xaf\x27\x1c": "7-Zip",
-    b"Rar!\x1a\x07": "RAR",
+    b"\x1f\x8b\x08": "packed by gzip",
+    **{b"\x1f\x9d%c" % (0x80 | bits): "packed by compress" for bits in range(9, 17)},
+    **{b"BZh%d1AY&SY" % level: "packed by bzip2" for level in range(1, 10)},
+    XZ_START: "packed by xz",
+    b"\x28\xb5\x2f\xfd": "packed by zstd",
+    b"\x04\x22\x4d\x18": "packed by lz4",
+    b"LZIP\x01": "packed by lzip",
+    b"PK\x03\x04": "packed by zip",
+    b"7z\xbc\xaf\x27\x1c": "packed by 7-Zip",
+    b"Rar!\x1a\x07": "packed by RAR",
+    b"%PDF-": "a PDF",
 }
+TAR_MARK = slice(257, 265)  # of the header of a tar's first member
+START_BYTES = TAR_MARK.stop
 _COMPRESSION = re.compile(r"\.(gz|bz2|xz|zst)$", re.IGNORECASE)
 _SENTENCES = re.compile(r"[-_]sentences\.txt(\.(gz|bz2|xz|zst))?$", re.IGNORECASE)
 
@@ -84,13 +90,18 @@ class _OneWay(io.RawIOBase):
     """A stream that is read from its start to its end, and cannot go back."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self.stream = stream
+        self.stream, self._is_start = stream, True
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        content = self.stream.read1(len(buffer))  # type: ignore[attr-defined]  # loses nothing before damage
+        read: Callable[[int], bytes] = self.stream.read1  # type: ignore[attr-defined]  # loses nothing before damage
+        content = read(len(buffer))
+        # The first member of a gzip file, or frame of zstd, may be shorter than what tells the kind of its content.
+        while self._is_start and len(content) < START_BYTES and (more := read(len(buffer) - len(content))):
+            content += more
+        self._is_start = False
         buffer[: len(content)] = content
         return len(content)
 
@@ -106,48 +117,6 @@ class _Counted(_OneWay):
         size = super().readinto(buffer)
         self.allowance.take(size)
         return size
-
-
-class _Streams(io.RawIOBase):
-    """The content of a file of bz2 or xz streams; after the first, Python's readers take damage for the end."""
-
-    def __init__(
-        self,
-        file: BinaryIO,
-        new_decompressor: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor],
-        start: bytes,
-        padding: bytes = b"",
-    ) -> None:
-        self._file, self._new, self._start, self._padding = file, new_decompressor, start, padding
-        self._decompressor, self._packed = new_decompressor(), b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while True:
-            if self._decompressor.eof and not self._begin_stream():
-                return 0
-            if self._decompressor.needs_input and not self._packed:
-                self._packed = self._file.read(BUFFER_BYTES)
-                if not self._packed:
-                    raise EOFError("it ends within a stream")
-            content = self._decompressor.decompress(self._packed, len(buffer))
-            self._packed = b""
-            if content:
-                buffer[: len(content)] = content
-                return len(content)
-
-    def _begin_stream(self) -> bool:
-        rest = self._decompressor.unused_data.lstrip(self._padding)
-        while len(rest) < len(self._start) and (more := self._file.read(BUFFER_BYTES)):
-            rest = (rest + more).lstrip(self._padding)
-        if not rest:
-            return False
-        if not rest.startswith(self._start):
-            raise EOFError(f"no stream begins at byte {self._file.tell() - len(rest)}")
-        self._decompressor, self._packed = self._new(), rest
-        return True
 
 
 @contextmanager
@@ -213,16 +182,19 @@ def check_is_text(path: Path | str) -> None:
 
 
 def check_is_unpacked(stream: BinaryIO, name: str) -> None:
-    """Raise BertlineError for content that is packed though its name does not say so: many encodings decode it.
+    """Raise BertlineError for content that is packed, or a PDF, though its name does not say so.
+
+    Many encodings decode it.
 
     Args:
         stream: a buffered one, at its start.
         name: for the error.
     """
-    start = cast(io.BufferedReader, stream).peek(10)
-    for packed_start, program in PACKED_STARTS.items():
-        if start.startswith(packed_start):
-            raise BertlineError(f"{name} is packed by {program}, which its name does not say; unpack or convert it")
+    start = cast(io.BufferedReader, stream).peek(START_BYTES)
+    found = (what for packed_start, what in PACKED_STARTS.items() if start.startswith(packed_start))
+    what = "a tar archive" if start[TAR_MARK] in (tarfile.POSIX_MAGIC, tarfile.GNU_MAGIC) else next(found, None)
+    if what:
+        raise BertlineError(f"{name} is {what}, which its name does not say; unpack, convert or rename it")
 
 
 def is_archive(name: str) -> bool:
@@ -248,10 +220,10 @@ def unpacked(stream: BinaryIO, name: str, allowance: Allowance) -> BinaryIO:
     if name.endswith(GZIP):
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
     elif name.endswith(BZIP2):
-        stream = _buffered(_Streams(stream, bz2.BZ2Decompressor, b"BZh"))
+        stream = _buffered(Streams(stream, bz2.BZ2Decompressor, b"BZh"))
     elif name.endswith(XZ):
         limited = partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY)
-        stream = _buffered(_Streams(stream, limited, XZ_START, padding=b"\0"))
+        stream = _buffered(Streams(stream, limited, XZ_START, padding=b"\0"))
     elif name.endswith(ZSTD):
         stream = cast(BinaryIO, ZstdFile(stream, "r"))
     else:
