@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pyzstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
 from bertline.corpus import encodings, json_rows
 from bertline.corpus.json_rows import json_objects
+from bertline.corpus.unpacking import Allowance, open_unpacked
 
 CONTENT = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -76,6 +79,38 @@ def test_what_is_no_array_of_objects_is_one_line(content: str, message: str) -> 
     with pytest.raises(BertlineError) as caught:
         objects(content.encode())
     assert f"a.json, {message}" in str(caught.value) or f"a.json: {message}" in str(caught.value)
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize("space", [b"\n" * 20_000, BOM + b" \r\n" * 7_000, BOM + b" ", b"\t" * 8192], ids=len)
+def test_any_white_space_may_precede_the_first_object(space: bytes) -> None:
+    array, lines = b'[{"a": 1},\n{"a": 2}]', b'{"a": 1}\n{"a": 2}'
+    assert objects(space + array) == objects(space + lines) == [{"a": 1}, {"a": 2}]
+    number = space.count(b"\n") + 2
+    with pytest.raises(BertlineError, match=f"line {number}: row 2 of the array is not a JSON object"):
+        objects(space + b'[{"a": 1},\n2]')
+    with pytest.raises(BertlineError, match=f"line {number} is not a JSON object"):
+        objects(space + b'{"a": 1}\n2')
+    assert objects(space) == []
+
+
+def test_a_byte_order_mark_begins_a_file_and_no_later_line() -> None:
+    assert objects(BOM + b'{"a": 1}\n{"a": 2}') == [{"a": 1}, {"a": 2}]
+    assert objects(BOM + b'[{"a": 1}]') == [{"a": 1}]
+    with pytest.raises(BertlineError, match=r"line 2 is not JSON .*BOM"):
+        objects(b'{"a": 1}\n' + BOM + b'{"a": 2}')
+
+
+@pytest.mark.parametrize("space", [BOM, b"\n", BOM + b"\n "])
+@pytest.mark.parametrize("packing", [gzip.compress, pyzstd.compress])
+def test_the_first_member_of_a_packed_file_may_be_white_space(tmp_path: Path, space: bytes, packing: Any) -> None:
+    for number, content in enumerate((b'[{"a": 1},\n{"a": 2}]', b'{"a": 1}\n{"a": 2}')):
+        path = tmp_path / f"{number}.json{'.gz' if packing is gzip.compress else '.zst'}"
+        path.write_bytes(packing(space) + packing(content))
+        with open_unpacked(path, Allowance(path, 100)) as stream:
+            assert [row for _, row in json_objects(stream, path)] == [{"a": 1}, {"a": 2}]
 
 
 def test_a_long_array_is_read_element_by_element_in_memory_of_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from bertline.corpus.encodings import decoded
 
 MAX_ROW_LENGTH = 1 << 25  # bytes, or characters; a row is read as a whole
 
+_SPACES = b" \t\r\n"
 _SPACE = re.compile(r"[ \t\n]*")
 _NEXT = {"[": "{]", "}": ",]", ",": "{", "]": ""}  # what may follow each mark of an array of objects
 _DECODER = json.JSONDecoder()
@@ -34,21 +35,28 @@ def json_objects(stream: BinaryIO, path: Path) -> Iterator[tuple[str, Row]]:
 
     Raises BertlineError naming a line or an element that is something else, or longer than MAX_ROW_LENGTH.
     """
-    beginning = cast(io.BufferedReader, stream).peek(1).removeprefix(codecs.BOM_UTF8).lstrip()
-    return _elements(stream, path) if beginning.startswith(b"[") else _lines(stream, path)
+    peek = cast(io.BufferedReader, stream).peek  # as much as is in its buffer, and at least a byte
+    passed, ahead = 0, peek(1).removeprefix(codecs.BOM_UTF8)
+    while ahead and not ahead.strip(_SPACES):
+        passed += stream.read(len(peek(1))).count(b"\n")
+        ahead = peek(1)
+    of_kind = _elements if ahead.lstrip(_SPACES).startswith(b"[") else _lines
+    return of_kind(stream, path, passed)
 
 
-def _lines(stream: BinaryIO, path: Path) -> Iterator[tuple[str, Row]]:
-    number = 0
+def _lines(stream: BinaryIO, path: Path, passed: int) -> Iterator[tuple[str, Row]]:
+    """Yield the objects of lines like `json_objects`, the first of them after so many that are `passed`."""
+    number = passed
     while line := stream.readline(MAX_ROW_LENGTH + 1):
         number += 1
         where = f"{path}, line {number}"
         if len(line) > MAX_ROW_LENGTH:
             raise BertlineError(f"{where} has more than {MAX_ROW_LENGTH} bytes; divide its document")
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         if not line.strip():
             continue
         try:
-            row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            row = json.loads(line.decode())
         except UnicodeDecodeError as error:
             wrong = f"its byte {error.start} is 0x{line[error.start]:02x} ({error.reason})"
             raise BertlineError(f"{where} is not utf-8: {wrong}; convert the file") from None
@@ -60,9 +68,9 @@ def _lines(stream: BinaryIO, path: Path) -> Iterator[tuple[str, Row]]:
         yield where, row
 
 
-def _elements(stream: BinaryIO, path: Path) -> Iterator[tuple[str, Row]]:
-    """Yield the objects of an array like `json_objects`."""
-    text, at, enough, wanted, number, line = "", 0, 0, "[", 0, 1
+def _elements(stream: BinaryIO, path: Path, passed: int) -> Iterator[tuple[str, Row]]:
+    """Yield the objects of an array like `json_objects`, after so many lines that are `passed`."""
+    text, at, enough, wanted, number, line = "", 0, 0, "[", 0, 1 + passed
     for more in chain(decoded(stream, str(path), "utf-8"), [None]):
         text, at, is_end = text[at:] + (more or ""), 0, more is None
         while True:
