@@ -279,6 +279,15 @@ def test_no_more_bytes_are_written_than_are_expected(server: Misbehaving, destin
     assert_nothing_is_left(destination)
 
 
+def test_what_an_earlier_run_left_counts_towards_the_limit(server: Misbehaving, destination: Path) -> None:
+    destination.parent.mkdir()
+    destination.with_name("file.part").write_bytes(CONTENT[:2_000_000])
+    with pytest.raises(BertlineError, match="sends more than 2,500,000 bytes"):
+        download([server.url("/file")], destination, Expected(sha1=EXPECTED.sha1, max_size=2_500_000))
+    assert ranges(server) == ["bytes=2000000-"]
+    assert_nothing_is_left(destination)
+
+
 @pytest.mark.parametrize("fault", [ENDLESS, None])
 def test_a_file_of_unknown_size_has_a_limit(server: Misbehaving, destination: Path, fault: str | None) -> None:
     server.faults["/file"] = [fault]

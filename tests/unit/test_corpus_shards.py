@@ -218,6 +218,15 @@ def test_a_plan_that_does_not_fit_its_parts_is_reported(tmp_path: Path) -> None:
         write_shard(tmp_path / "plan.jsonl", "00001", tmp_path / "00001.txt.zst")
 
 
+def test_a_range_that_ends_within_a_line_is_reported(tmp_path: Path) -> None:
+    part = write_part(tmp_path, "books", 0, ["One.", "Two.", "Three."])
+    write_plan(tmp_path / "plan.jsonl", make_plan([("books", [part])], 1, 1e-9))
+    write_part(tmp_path, "books", 0, ["A longer line than the three before."])
+    with pytest.raises(BertlineError, match=r"plan\.jsonl does not fit bytes 0 to 20 of .*books0\.txt\.zst"):
+        write_shard(tmp_path / "plan.jsonl", "00000", tmp_path / "00000.txt.zst")
+    assert not (tmp_path / "00000.txt.zst").exists()
+
+
 def test_an_empty_corpus_is_one_line(tmp_path: Path) -> None:
     parts = [write_part(tmp_path, "books", number, []) for number in range(2)]
     with pytest.raises(BertlineError, match="the corpus books is empty: its 2 parts hold no document"):

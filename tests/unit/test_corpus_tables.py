@@ -309,6 +309,18 @@ def test_the_sizes_of_arrow_s_messages_are_those_that_they_have_when_unpacked(
         assert 0.9 < size / (sum(map(len, texts)) * 2) < 1.3
 
 
+def test_the_checksums_of_parquet_s_pages_are_verified(tmp_path: Path) -> None:
+    path, table = tmp_path / "a.parquet", pa.table({"text": ["A plain text."]})
+    options: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    for has_checksum in (False, True):
+        pq.write_table(table, path, write_page_checksum=has_checksum, **options)
+        path.write_bytes(path.read_bytes().replace(b"A plain", b"A plaim"))
+        if not has_checksum:
+            assert [document["text"] for document in read(tmp_path, path)[0]] == ["A plaim text."]
+    with pytest.raises(BertlineError, match=r"a\.parquet is damaged or truncated \(.*checksum"):
+        read(tmp_path, path)
+
+
 def test_a_parquet_file_with_fewer_rows_than_it_states_is_reported(tmp_path: Path) -> None:
     path = write_table(tmp_path, "parquet", [{"text": str(number)} for number in range(50)])
     content = path.read_bytes()

@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -276,6 +277,16 @@ def test_what_macos_adds_to_an_archive_is_no_text(tmp_path: Path, kind: str) -> 
     documents, counts = read(tmp_path, archive_of(tmp_path / f"a{kind}", members))
     assert [document["text"] for document in documents] == ["One."]
     assert counts["members_skipped"] == {"not a text": 2}
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_folders_in_an_archive_are_not_counted(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "folder/sub.txt").mkdir(parents=True)
+    (tmp_path / "folder/one.txt").write_bytes(b"One.")
+    archive = shutil.make_archive(str(tmp_path / "a"), kind, tmp_path, "folder")
+    documents, counts = read(tmp_path, Path(archive))
+    assert [document["text"] for document in documents] == ["One."]
+    assert counts["members_skipped"] == {}
 
 
 @pytest.mark.parametrize("kind", [".tar", ".zip"])
