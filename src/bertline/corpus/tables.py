@@ -156,6 +156,8 @@ def _csv_rows(
         if len(values) != len(names):
             raise BertlineError(f"{where} has {len(values)} columns, not {len(names)} as in the first; fix the file")
         yield where, dict(zip(names, values, strict=True))
+    if names is None:
+        raise BertlineError(f"{path} is empty: it has no line that names its columns; copy it again, or leave it out")
 
 
 def csv_cells(
