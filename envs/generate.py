@@ -58,7 +58,9 @@ def conda_environment() -> str:
     """Return the environment as YAML text: Python from conda-forge, everything else from PyPI."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pins = read_pins(project)
-    packages = [pins[name] for name in sorted(needed_packages(project["dependencies"]))]
+    # Snakemake itself may run in it, on any cluster.
+    asked = project["dependencies"] + project["optional-dependencies"]["cluster-generic"]
+    packages = [pins[name] for name in sorted(needed_packages(asked))]
     environment = {
         "channels": ["conda-forge", "nodefaults"],
         "dependencies": [f"python ={PYTHON}", "pip", {"pip": packages}],

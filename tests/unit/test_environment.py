@@ -16,6 +16,14 @@ def requirement_names(requirements: list[str]) -> set[str]:
     return {re.split(r"[<>=\[ ]", requirement)[0].lower() for requirement in requirements}
 
 
+def test_the_conda_environment_has_the_executor_of_every_profile() -> None:
+    environment = yaml.safe_load((ROOT / "envs/bertline.yaml").read_text())
+    installed = {line.partition("==")[0] for line in environment["dependencies"][-1]["pip"]}
+    for path in ROOT.glob("profiles/*/config.yaml"):
+        executor = yaml.safe_load(path.read_text()).get("executor", "local")
+        assert executor == "local" or f"snakemake-executor-plugin-{executor}" in installed, path
+
+
 def test_the_conda_environment_is_the_one_generated() -> None:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "envs/generate.py")
     assert spec is not None
