@@ -168,7 +168,7 @@ sbom: $(READY) $(TOOLS)/ready ## write the list of installed packages of a relea
 	@$(TOOLS)/bin/python envs/sbom.py $(VENV)
 
 lock: $(TOOLS)/ready ## write envs/lock and envs/bertline.yaml anew, from pyproject.toml and envs/constraints.txt
-	PATH=$(CURDIR)/$(TOOLS)/bin:$$PATH $(TOOLS)/bin/python envs/lock.py
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/python envs/lock.py
 	python envs/generate.py
 
 e2e: $(READY) ## run the whole graph on real files: BERTLINE_TEST_DATA=folder make e2e
