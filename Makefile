@@ -130,7 +130,8 @@ demo: $(READY) resources/sample/sample.json ## run the whole graph on a generate
 resources/sample/sample.json: | $(READY) # a new environment makes the same sample
 	python workflow/scripts/make_demo_data.py --output resources/sample --seed 1
 
-PARALLEL := OMP_NUM_THREADS=1 pytest --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 25
+PYTEST := PYTEST_ADDOPTS="$$PYTEST_ADDOPTS $$TESTS" pytest
+PARALLEL := OMP_NUM_THREADS=1 $(PYTEST) --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 25
 
 test: $(READY) ## run the tests that take seconds: minutes on two cores
 	$(PARALLEL) --numprocesses logical tests/workflow tests/unit -m "not slow"
@@ -141,12 +142,12 @@ test-slow: $(READY) ## run the tests of whole graphs, of kills, of large files: 
 		$$(grep -l "mark\.slow" tests/workflow/*.py tests/unit/*.py) -m slow
 
 test-slurm: $(READY) ## run the graph on a real Slurm cluster that the tests start (root; packages: tests/slurm/packages.txt)
-	PYTEST_ADDOPTS="$$TESTS" pytest tests/slurm -rs
+	$(PYTEST) tests/slurm -rs
 
 # With KUBEBUILDER_ASSETS also on a real API server: docs/kubernetes.md, "What is tested".
 test-kubernetes: $(READY) ## test the manifests and the profile for Kubernetes (npm; TESTS="-k evicted" for some)
 	@sh tests/kubernetes/get_tools.sh logs/kubernetes-tools || echo "kubectl or its schemas could not be fetched: tests are skipped" >&2
-	PATH="$(CURDIR)/logs/kubernetes-tools:$$PATH" PYTHONPATH="$(CURDIR)/logs/kubernetes-tools/schemas" PYTEST_ADDOPTS="$$TESTS" pytest tests/kubernetes -rs
+	PATH="$(CURDIR)/logs/kubernetes-tools:$$PATH" PYTHONPATH="$(CURDIR)/logs/kubernetes-tools/schemas" $(PYTEST) tests/kubernetes -rs
 
 faults: $(READY) ## kill, fill, cut off and damage everything at random, and print what held: make faults TIMES=10 SEED=7
 	python bench/faults.py --times "$$TIMES" --seed "$$SEED"
@@ -172,11 +173,11 @@ lock: $(TOOLS)/ready ## write envs/lock and envs/bertline.yaml anew, from pyproj
 	python envs/generate.py
 
 e2e: $(READY) ## run the whole graph on real files: BERTLINE_TEST_DATA=folder make e2e
-	PYTEST_ADDOPTS="$$TESTS" pytest tests/e2e
+	$(PYTEST) tests/e2e
 
 test-services: $(READY) ## test MLflow behind a server and on PostgreSQL, the report in a browser (Debian: postgresql chromium npm)
 	@sh tests/services/get_mlflow_2.sh logs/mlflow-2 || echo "MLflow 2.22 could not be installed: its test is skipped" >&2
-	pytest tests/services
+	$(PYTEST) tests/services
 
 image: ## build the container image bertline:cpu for your user: make image [TARGET=cuda ENGINE=podman BUILD_OPTIONS=...]
 	set -f; $$ENGINE build --file deploy/containers/Dockerfile --target "$$TARGET" --tag "bertline:$$TARGET" \
@@ -184,7 +185,7 @@ image: ## build the container image bertline:cpu for your user: make image [TARG
 		--build-arg COMMIT="$$(git rev-parse --verify --quiet HEAD)" $$BUILD_OPTIONS .
 
 test-containers: $(READY) image ## build the image, and test it
-	BERTLINE_IMAGE="bertline:$$TARGET" pytest tests/containers -rs
+	BERTLINE_IMAGE="bertline:$$TARGET" $(PYTEST) tests/containers -rs
 
 bench-data: $(READY) resources/sample/sample.json ## measure the data stages one by one; BERTLINE_TEST_DATA=folder for real text
 	python bench/encoding.py "$${BERTLINE_TEST_DATA:-resources/sample}"
@@ -218,7 +219,7 @@ bench-traffic: $(READY) ## count the bytes that a training step moves on a GPU, 
 	python bench/traffic.py
 
 rehearse-gpu: $(READY) ## run bench/gpu.py on a CPU, with the fewest packages, under two versions of PyTorch
-	PYTEST_ADDOPTS="$$TESTS" pytest tests/bench -rP
+	$(PYTEST) tests/bench -rP
 
 bench-finetune: $(READY) ## compare fine-tuning with transformers: make bench-finetune SQUAD=dev-v1.1.json VOCABULARY=vocab.txt
 	python bench/finetune.py "$$SQUAD" "$$VOCABULARY"

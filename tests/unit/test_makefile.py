@@ -126,7 +126,7 @@ def test_a_variable_is_one_argument(checkout: Path, name: str, target: str, give
     elif name == "SITE":  # given if there is such a file
         assert calls
     elif name == "TESTS":  # options with the quotes of a shell, which pytest reads
-        assert [options for _, _, options in calls] == [HOSTILE]
+        assert [options.strip() for _, _, options in calls] == [HOSTILE]
     else:
         assert any(HOSTILE in word for _, arguments, _ in calls for word in arguments), calls
 
@@ -139,6 +139,17 @@ def test_a_variable_of_several_arguments_is_only_divided_at_spaces(checkout: Pat
         return
     words = [*HOSTILE.split(), "*"]
     assert any(" ".join(words) in " ".join(arguments) and words[0] in arguments for _, arguments, _ in calls), calls
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["test", "test-slow", "test-services", "test-slurm", "test-kubernetes", "test-containers", "e2e", "rehearse-gpu"],
+)
+def test_every_target_of_tests_takes_options_in_addition_to_those_of_the_environment(
+    checkout: Path, target: str
+) -> None:
+    calls = calls_of(checkout, target, "TESTS=-k 'a or b'", environment={"PYTEST_ADDOPTS": "-v"})
+    assert [options for program, _, options in calls if program == "pytest"] == ["-v -k 'a or b'"]
 
 
 @pytest.mark.parametrize(("name", "target"), SWITCHES.items())
@@ -306,6 +317,7 @@ def test_every_variable_is_tested() -> None:
         "TOOLS",
         "CURDIR",
         "PARALLEL",
+        "PYTEST",
         "SETTINGS",
         "SNAKEMAKE_SETTINGS",
         "MAKEFILE_LIST",
