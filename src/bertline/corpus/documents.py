@@ -106,6 +106,7 @@ def write_documents(
             kept += 1
             characters += len(record["text"])
             size += len(record["text"].encode())
+            del record  # before the next is made
     summary = {"read": kept + dropped.total(), "kept": kept, "dropped": dict(dropped)}
     write_json(counts, summary | {"characters": characters, "bytes": size} | (more or {}))
 

@@ -105,17 +105,18 @@ class Converter:
         """
         for number, piece in enumerate(_pieces(without_licence(lines, self))):
             self.divided += number > 0
-            whole = self._with_letters(paragraphs(piece, wrapped=not self.lines_are_sentences))
-            text = "\n".join(clean_paragraphs(whole, (), self.steps, self.cleaning) if self.steps else whole)
-            text, reason = self.judge(text) if text else (text, None)
-            if reason is not None:
-                yield Dropped(reason)
-                continue
-            if len(text) < self.minimum_characters:
-                yield Dropped("short" if text else "empty")
-                continue
-            document_id = f"{origin.id}@{number}" if number else origin.id
-            yield Document(id=document_id, title=tidy(origin.title), text=text, source=self.source, url=origin.url)
+            yield self._document(piece, origin._replace(id=f"{origin.id}@{number}") if number else origin)
+
+    def _document(self, piece: list[str], origin: Origin) -> Document | Dropped:
+        whole = self._with_letters(paragraphs(piece, wrapped=not self.lines_are_sentences))
+        text = "\n".join(clean_paragraphs(whole, (), self.steps, self.cleaning) if self.steps else whole)
+        piece.clear()  # its lines need as much memory as the text
+        text, reason = self.judge(text) if text else (text, None)
+        if reason is not None:
+            return Dropped(reason)
+        if len(text) < self.minimum_characters:
+            return Dropped("short" if text else "empty")
+        return Document(id=origin.id, title=tidy(origin.title), text=text, source=self.source, url=origin.url)
 
     def _with_letters(self, paragraphs: Iterable[str]) -> Iterator[str]:
         """Yield the paragraphs that contain a letter or digit, and count the others: rows of stars between scenes."""
