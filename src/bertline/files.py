@@ -326,13 +326,13 @@ def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
 
 
 def changed_files(digests: Mapping[str, str], remembered: Path) -> Iterator[str]:
-    """Yield the files whose SHA-256 is not the one in `digests`, by path; a missing one is none of them.
+    """Yield the files whose SHA-256 is not the one in `digests`, by path; what is missing or no file is none of them.
 
     A file is read only if its size or modification time differs from that in the cache of `digest_of_files`.
     """
     cache = _remembered_digests(remembered) if digests else {}
     for name, digest in digests.items():
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             state = os.stat(name)
             *known_state, known = cache.get(name, [""])
             if known_state != [state.st_size, state.st_mtime_ns]:
@@ -354,10 +354,13 @@ def _remember(path: Path, cache: Json) -> None:
 
 
 def _remembered_digests(path: Path) -> dict[str, list[Any]]:
-    """Return the entries of the cache that have its form: size, modification time and digest."""
+    """Return the entries of the cache that have its form: size, modification time and digest.
+
+    None if it cannot be read, as of another user.
+    """
     try:
         cache = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError, RecursionError):
+    except (FileNotFoundError, PermissionError, ValueError, RecursionError):
         return {}
     entries = cache.items() if isinstance(cache, dict) else ()
     return {

@@ -75,6 +75,21 @@ def test_digests_are_found_where_nothing_may_be_written(
         digest_of_files([file], tmp_path / "memory.json")
 
 
+def test_a_cache_that_may_not_be_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, memory = tmp_path / "book.txt", tmp_path / "memory.json"
+    file.write_text("one")
+    digests, read_text = digest_of_files([file], memory), Path.read_text
+
+    def refuse(path: Path) -> str:
+        if path == memory:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return read_text(path)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert not [*files.changed_files(digests, memory)]
+    assert [*files.changed_files({str(file): "another"}, memory)] == [str(file)]
+
+
 def test_digests_of_many_files_are_theirs(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.txt" for number in range(40)]
     for path in paths:

@@ -18,7 +18,7 @@ from training_processes import Trainer, train
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import load_tokenizer, make_tokenizer, make_unigram, save_tokenizer
-from bertline.files import Recipe, read_json, sha256_of_file, write_json
+from bertline.files import Recipe, digest_of_files, read_json, sha256_of_file, write_json
 from bertline.finetuning.options import Options
 from bertline.finetuning.ranking.collection import tokenize_collection
 from bertline.finetuning.train import finetune
@@ -26,7 +26,9 @@ from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface
 from bertline.modeling.network_config import BertConfig, config_from_dict
+from bertline.results.paths import DIGESTS_OF_INPUTS
 from bertline.training.given_files import (
+    check_data,
     check_initial_weights,
     check_samples,
     content_of,
@@ -206,6 +208,25 @@ def test_a_collection_or_an_input_that_changed_since_it_was_planned_is_refused(d
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {source} is another file than when recipe {'a' * 16} was planned")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_file_of_a_task_is_not_read_for_its_digest_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = write_cola(Path("c.tsv"))
+    given = {"fingerprint": "a" * 16, "sha256": digest_of_files([data], Path(DIGESTS_OF_INPUTS))}
+    with monkeypatch.context() as patched:
+        patched.setattr("bertline.files.sha256_of_file", lambda path: pytest.fail(f"{path} was read"))
+        patched.setattr("bertline.training.given_files.sha256_of_file", lambda path: pytest.fail(f"{path} was read"))
+        check_data(given)
+    content = data.read_text()
+    data.write_text(content + "t\t1\t\twho died\n")
+    with pytest.raises(BertlineError, match=r"^c\.tsv is another file than when recipe a{16} was planned; put the "):
+        check_data(given)
+    data.write_text(content)
+    Path(DIGESTS_OF_INPUTS).unlink()
+    Path("folder").mkdir()  # its reader reports it
+    check_data({**given, "sha256": {**given["sha256"], "folder": "0", "c.tsv/absent": "0"}})
+    assert not Path(DIGESTS_OF_INPUTS).exists()  # several jobs at once write nothing
 
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(59))]

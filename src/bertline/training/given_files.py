@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
-from bertline.files import read_object, sha256_of_file
+from bertline.files import changed_files, read_object, sha256_of_file
 from bertline.fingerprint import fingerprint
 from bertline.results import paths
 
@@ -73,12 +73,11 @@ def check_data(recipe: Mapping[str, Any]) -> None:
 
     A missing file is reported by what reads it.
     """
-    for path, digest in recipe.get("sha256", {}).items():
-        if Path(path).is_file() and sha256_of_file(path) != digest:
-            raise BertlineError(
-                f"{path} is another file than when recipe {recipe['fingerprint']} was planned; put the earlier one "
-                "back, or `touch` this one and plan again"
-            )
+    for path in changed_files(recipe.get("sha256", {}), Path(paths.DIGESTS_OF_INPUTS)):
+        raise BertlineError(
+            f"{path} is another file than when recipe {recipe['fingerprint']} was planned; put the earlier one back, "
+            "or plan again"
+        )
 
 
 def check_initial_weights(recipe: Mapping[str, Any], folder: Path) -> None:
