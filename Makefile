@@ -67,6 +67,10 @@ define plan_of
 endef
 # The files that the demo's configuration names, without which its plan lacks the tasks.
 OF_DEMO := $(if $(findstring config/demo.yaml,$(CONFIG)),resources/sample/sample.json)
+# Their scripts import the bertline of this checkout, in an environment that several share as well.
+OF_CHECKOUT := demo resources/sample/sample.json mine sweep curves plan digests targets status prune publish scores report track ui unlock \
+	clean faults bench-%
+$(OF_CHECKOUT): export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 # No figure, report or output file may depend on the order of a Python set.
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true

@@ -157,6 +157,25 @@ def test_a_switch_runs_nothing(checkout: Path, name: str, target: str) -> None:
     assert calls_of(checkout, target, f"{name}=$(shell touch made)")
 
 
+def test_scripts_import_the_bertline_of_their_checkout_and_tests_what_is_installed(checkout: Path) -> None:
+    """Several checkouts may share an environment, in which one of them is installed."""
+    for name in ("python", "pytest"):
+        (checkout / ".venv/bin" / name).write_text(f'#!/bin/sh\necho "ran {name} $1 with $PYTHONPATH"\n')
+    rules = re.findall(r"^([a-z0-9-]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    targets = [
+        target for target, recipe in rules if re.search(r"python (workflow|bench)/|\(PYTEST\) tests/e2e", recipe)
+    ]
+    assert len(targets) > 20
+    (checkout / "mine.yaml").touch()
+    command = ["make", *targets, "plan", "TEXTS=a", "NVIDIA=a", "MSMARCO=a", "TREEBANKS=a"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": "/modules"}
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=True)
+    ran = re.findall(r"^ran (.*) with (.*)", done.stdout, re.MULTILINE)
+    assert len(ran) > len(targets)
+    for program, path in ran:
+        assert path == ("/modules" if program.startswith("pytest") else f"{checkout}/src:/modules"), program
+
+
 def test_several_configuration_files_are_one_variable(checkout: Path) -> None:
     _, (_, arguments, _) = calls_of(checkout, "plan", "CONFIG=config/a.yaml b.yaml", "SET=a.b=1 c=2")
     assert arguments[2:5] == ["--configfile", "config/a.yaml", "b.yaml"]
