@@ -44,15 +44,18 @@ export PATH := $(VENV_BIN):$(PATH)
 # Of `make mine`, on the command line.
 OF_MINE := $(foreach name,TIME LANGUAGE ENCODING COLUMN TABLE GPUS,$(if $(filter command%,$(origin $(name))),$(name)))
 OUTPUT := $(if $(filter default file,$(origin OUTPUT)),$(OUTPUT),$(value OUTPUT))
+SWITCHES := FORCE DELETE PUBLIC PUSH NAMES
 # Given to the shell as environment variables, "$$TEXT": nothing in them is a command, of the shell or of make. Without
 # quotes, after `set -f`, their words are several arguments. A ~ at the beginning, which zsh leaves to make, is your home.
 DATA := CONFIG SET PROFILE SITE PYTHON PORT TESTS TIMES SEED TEXT OUTPUT TIME LANGUAGE ENCODING COLUMN TABLE GPUS RUN REPO TASK \
 	RUNS FROM TO PROCESSES OPTIONS FOLLOW DATASET SQUAD VOCABULARY TEXTS MSMARCO TREEBANKS NVIDIA TORCH_OPTIONS TORCH_LOCK ENGINE TARGET \
-	BUILD_OPTIONS BERTLINE_TEST_DATA FORCE DELETE PUBLIC PUSH NAMES
+	BUILD_OPTIONS BERTLINE_TEST_DATA $(SWITCHES)
 # Not checked: names with an underscore, which are for other programs (MLFLOW_TRACKING_URI), and those listed here.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command%,$(origin $(name))),$(if $(findstring _,$(name)),,$(name))))
 UNKNOWN := $(filter-out $(DATA) VERBOSE VENV CC CXX HOME PATH SHELL,$(GIVEN))
 $(if $(UNKNOWN),$(error error: $(firstword $(UNKNOWN)) is not a variable of this Makefile; these are: $(DATA)))
+$(foreach name,$(filter $(SWITCHES),$(GIVEN)),$(if $(filter-out yes no,$(value $(name))),\
+	$(error error: $(name)=$(value $(name)): give $(name)=yes, or leave it out)))
 DATA := $(foreach name,$(DATA),$(if $(filter undefined,$(origin $(name))),,$(name)))
 $(foreach name,$(DATA),$(eval override $(name) := $$(subst ^begin^,,$$(subst ^begin^~/,$$(HOME)/,^begin^$$(value $(name))))))
 export $(DATA)
@@ -251,7 +254,7 @@ digests: $(READY) ## read the inputs of CONFIG once, for their checksums, as a f
 	@set -f; python workflow/scripts/digests.py --configfile $$CONFIG $(SETTINGS)
 
 targets: $(READY) $(OF_DEMO) ## list what can be asked for by name, with its state, and the stages: make targets RUN=demo/glue; NAMES=yes lists names alone
-	@set -f; python workflow/scripts/targets.py --configfile $$CONFIG $(SETTINGS) $(if $(RUN),--run "$$RUN") $(if $(NAMES),--names)
+	@set -f; python workflow/scripts/targets.py --configfile $$CONFIG $(SETTINGS) $(if $(RUN),--run "$$RUN") $(if $(filter yes,$(NAMES)),--names)
 
 status: $(READY) $(OF_DEMO) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
 	@set -f; python workflow/scripts/status.py --configfile $$CONFIG $(SETTINGS)

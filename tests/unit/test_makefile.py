@@ -153,8 +153,27 @@ def test_every_target_of_tests_takes_options_in_addition_to_those_of_the_environ
 
 
 @pytest.mark.parametrize(("name", "target"), SWITCHES.items())
-def test_a_switch_runs_nothing(checkout: Path, name: str, target: str) -> None:
-    assert calls_of(checkout, target, f"{name}=$(shell touch made)")
+def test_a_switch_is_yes_or_no(checkout: Path, name: str, target: str) -> None:
+    options = {}
+    for value in ("", "no", "yes"):
+        [(_, arguments, _), *_] = calls_of(checkout, target, f"{name}={value}")
+        options[value] = arguments
+    option = {"NAMES": "--names"}.get(name, f"--{name.lower()}")
+    assert options["yes"] == [*options["no"], option]
+    assert options["no"] == options[""]
+
+
+@pytest.mark.parametrize("value", ["1", "true", "YES", "yes please", "$(shell touch made)"])
+def test_another_value_of_a_switch_is_one_line_and_runs_nothing(checkout: Path, value: str) -> None:
+    for name, target in SWITCHES.items():
+        command = ["make", target, f"{name}={value}"]
+        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+        assert done.returncode != 0
+        [line] = done.stderr.splitlines()
+        assert f"error: {name}={value}: give {name}=yes, or leave it out" in line
+    assert not (checkout / "calls").exists()
+    assert not (checkout / "made").exists()
+    assert calls_of(checkout, "prune", environment={"FORCE": "1"})  # another program's
 
 
 def test_scripts_import_the_bertline_of_their_checkout_and_tests_what_is_installed(checkout: Path) -> None:
@@ -324,7 +343,9 @@ def test_a_sweep_has_the_number_of_gpus_that_is_given(checkout: Path) -> None:
 def test_every_variable_is_tested() -> None:
     text = (ROOT / "Makefile").read_text()
     data = re.search(r"^DATA := (.*?[^\\])\n", text, re.MULTILINE | re.DOTALL)[1].replace("\\\n", " ").split()
-    assert set(data) == {*ONE_ARGUMENT, *WORDS, *SWITCHES}
+    switches = re.search(r"^SWITCHES := (.*)", text, re.MULTILINE)[1].split()
+    assert set(data) == {*ONE_ARGUMENT, *WORDS, "$(SWITCHES)"}
+    assert set(switches) == set(SWITCHES)
     optional = set(re.findall(r"^([A-Z_]+) \?=", text, re.MULTILINE))
     assert optional <= set(data)
     # Those of recipes are of make's own, or are only looked at.
