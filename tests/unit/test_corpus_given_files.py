@@ -18,6 +18,7 @@ from plan_helpers import ROOT, changed, inputs, plan_of
 from bertline.console import BertlineError
 from bertline.corpus import extract, sources, text_files
 from bertline.corpus.documents import read_documents
+from bertline.corpus.sentences import MODEL_FILES, split_sentences
 from bertline.files import Recipe, read_json
 from bertline.planning.recipes import recipe_path, write_recipes
 
@@ -97,6 +98,26 @@ def test_so_is_a_dump_that_is_here(extractor: str) -> None:
     with pytest.raises(BertlineError, match=rf"^dump\.xml\.bz2 is another file than when corpus {recipe['key']} was"):
         extract.extract_part(recipe, dump, Path("extracted"))
     assert not [path for path in Path().iterdir() if "extracted" in path.name]
+
+
+@pytest.mark.parametrize("given", ["model", "model/"])
+def test_so_is_a_punkt_model_that_is_given(book: Path, given: str) -> None:
+    Path("model").mkdir()
+    for name in MODEL_FILES:
+        Path("model", name).write_text("")
+    recipe = planned(source="files", paths=["books/*.txt"], punkt=given)
+    sources.read_part(recipe, "part-00000", *OUTPUTS)
+    outputs = Path("part.txt.zst"), Path("part.index.npy")
+    split_sentences(recipe, OUTPUTS[0], *outputs)
+    for path in outputs:
+        path.unlink()
+    Path("model/abbrev_types.txt").write_text("dr")
+    with pytest.raises(
+        BertlineError, match=rf"^model/abbrev_types\.txt is another file than when corpus {recipe['key']}"
+    ):
+        split_sentences(recipe, OUTPUTS[0], *outputs)
+    assert not any(path.exists() for path in outputs)
+    assert planned(source="files", paths=["books/*.txt"], punkt=given)["key"] != recipe["key"]
 
 
 def test_so_is_a_text_that_changes_while_it_is_read(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from typing import cast
 
 from bertline.console import BertlineError, progress
 from bertline.corpus.documents import read_documents
+from bertline.corpus.given_files import planned_files
 from bertline.corpus.pieces import pieces_of
 from bertline.corpus.punkt import PunktModel, split_by_punkt
 from bertline.corpus.shards import split_part
@@ -234,5 +235,10 @@ def split_sentences(recipe: Recipe, documents: Path, sentences: Path, index: Pat
         documents: a .jsonl.zst.
         sentences: the .txt.zst to write.
         index: the .index.npy to write.
+
+    Raises BertlineError for a given Punkt model that changed since it was planned.
     """
-    split_part(documents, recipe["name"], splitter_of(recipe), sentences, index)
+    model = recipe["settings"].get("punkt", "trained")
+    with planned_files(recipe, [Path(model, name) for name in MODEL_FILES]):
+        split = splitter_of(recipe)
+    split_part(documents, recipe["name"], split, sentences, index)

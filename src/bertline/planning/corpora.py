@@ -67,7 +67,9 @@ def resolve_corpus(
         _check_columns(corpus, semantic, name, [file for part in text.get("parts", {}).values() for file in part])
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
-        semantic["punkt"] = sorted(digests(folder).values())
+        of_model = digests(folder)
+        semantic["punkt"] = sorted(of_model.values())
+        text["sha256"] = {**text.get("sha256", {}), **of_model}
     stages = ["documents", "sentences"]
     if corpus.get("extractor") == "bertline":
         stages.append("extraction")
