@@ -507,6 +507,14 @@ def test_text_of_the_evaluation_sets_is_found_whatever_its_punctuation(tmp_path:
     }
 
 
+def test_a_document_that_overlaps_only_at_its_start_is_found(tmp_path: Path, evaluation: Path) -> None:
+    start = " ".join(QUESTIONED.split()[:13])  # after another document, and one without a sequence
+    write_part(tmp_path, "wiki", 0, [text_of(1), "Short.", f"{start} {text_of(2)}"])
+    find_overlap(tmp_path / "wiki/part-00000.jsonl.zst", evaluation, tmp_path / "overlap.json")
+    found = read_json(tmp_path / "overlap.json")["overlaps"]
+    assert found == [{"document": 2, "id": "wiki0-2", "shared": {"squad_v1": 1}}]
+
+
 def test_five_documents_that_overlap_are_shown_and_all_are_counted(tmp_path: Path, evaluation: Path) -> None:
     write_part(tmp_path, "wiki", 0, [f"{QUESTIONED} {text_of(number)}" for number in range(7)])
     find_overlap(tmp_path / "wiki/part-00000.jsonl.zst", evaluation, tmp_path / "overlap.json")
