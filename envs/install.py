@@ -6,12 +6,15 @@
 It uses the standard library alone, because nothing else is installed yet. It ends in one line when pip refuses a file.
 """
 
+import fcntl
 import os
 import re
 import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
@@ -25,6 +28,20 @@ OVERRIDDEN = {"PIP_USER": "0", "PIP_DRY_RUN": "0", "PIP_REQUIRE_HASHES": "0"}
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ELSEWHERE} | OVERRIDDEN
 # How pip names a file that it refuses, and the digest of that file.
 REFUSED = re.compile(r"^ +(\S+) from (\S+).*?Got +(\w+)", re.MULTILINE | re.DOTALL)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other set-up of this environment runs, and have others wait."""
+    with Path(sys.prefix, "set-up.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"Another set-up of {sys.prefix} runs: waiting for its end", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 def run_pip(*arguments: str | Path, lock: Path | None = None) -> None:
@@ -87,14 +104,8 @@ def is_installed_here(package: str) -> bool:
     return any(metadata.distributions(name=package, path=[sysconfig.get_path("purelib")]))
 
 
-def main(arguments: list[str]) -> None:
-    """Install everything, torch last: only its metadata shows whether it is the build for CUDA."""
-    if arguments[:1] == ["--torch-lock"] and not Path(arguments[1]).exists():
-        sys.exit(f"error: TORCH_LOCK: {arguments[1]} does not exist")
-    if arguments == ["--release"]:
-        install(LOCK / "release.txt")
-        compile_packages()
-        return
+def set_up(arguments: list[str]) -> None:
+    """Install everything that bertline needs, torch last: only its metadata shows whether it is the build for CUDA."""
     install(LOCK / "build.txt")
     install(LOCK / "packages.txt")
     if arguments[:1] == ["--torch-lock"]:
@@ -112,6 +123,18 @@ def main(arguments: list[str]) -> None:
     compile_packages()
     if unmet := unmet_requirements():
         sys.exit(f"error: the installed packages do not fit together, see envs/README.md: {unmet}")
+
+
+def main(arguments: list[str]) -> None:
+    """Set up the environment of `make setup`, or that of the tools of a release."""
+    if arguments[:1] == ["--torch-lock"] and not Path(arguments[1]).exists():
+        sys.exit(f"error: TORCH_LOCK: {arguments[1]} does not exist")
+    with alone():
+        if arguments == ["--release"]:
+            install(LOCK / "release.txt")
+            compile_packages()
+        else:
+            set_up(arguments)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import json
@@ -10,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
 import zipfile
 from importlib import metadata
@@ -247,6 +249,46 @@ def test_packages_that_do_not_fit_together_end_setup_in_one_line(project: Path) 
     assert installed == {"bertline", "some-package", "torch"}
     [line] = done.stderr.splitlines()
     assert "some-package 1 requires absent, which is not installed" in line
+
+
+@pytest.fixture
+def installer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """envs/install.py with a folder of its own for an environment, and a pip that only writes down its arguments."""
+    module = load("install")
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    monkeypatch.setattr(module, "calls", [], raising=False)
+    monkeypatch.setattr(module, "run_pip", lambda *arguments, lock=None: module.calls.append(list(map(str, arguments))))
+    monkeypatch.setattr(module, "unmet_requirements", str)
+    monkeypatch.setattr(module, "is_installed_here", lambda _: True)
+    monkeypatch.setattr(module, "compile_packages", lambda: None)
+    return module
+
+
+def test_a_second_set_up_waits_for_the_first(
+    installer: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = threading.Thread(target=installer.main, args=([],))
+    with installer.alone():
+        second.start()
+        said = ""
+        while not said.endswith("\n") and second.is_alive():
+            second.join(timeout=0.01)
+            said += capsys.readouterr().out
+        assert said == f"Another set-up of {tmp_path} runs: waiting for its end\n"
+        assert installer.calls == []
+    second.join()
+    assert installer.calls != []
+
+
+def test_set_up_goes_on_where_a_file_system_has_no_locks(
+    installer: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")  # Lustre without `flock`
+
+    monkeypatch.setattr(installer.fcntl, "flock", refuse)
+    installer.main([])
+    assert installer.calls != []
 
 
 @pytest.mark.parametrize(
