@@ -264,6 +264,36 @@ def installer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+def test_torch_alone_comes_from_the_index_that_is_named_and_only_as_a_wheel(installer: ModuleType) -> None:
+    """Without `--only-binary` pip would run the code of a source to learn its name, before its hash is compared."""
+    index = ["--index-url", "https://example.org"]
+    installer.main(index)
+    [downloaded] = [call for call in installer.calls if call[0] == "download"]
+    options = " ".join(downloaded)
+    assert downloaded[-3:] == [*index, "torch"]
+    assert "--no-deps --only-binary :all: --dest " in options
+    assert f"--constraint {ROOT}/envs/constraints.txt" in options
+    folder = downloaded[downloaded.index("--dest") + 1]
+    for call in installer.calls:
+        if f"{ROOT}/envs/lock/torch.txt" in call:
+            assert call[-3:] == ["--no-index", "--find-links", folder]
+        assert (index[1] in call) == (call is downloaded)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--torch-lock", __file__, "--pre"], ["--release"]])
+def test_pip_fetches_nothing_whose_hash_is_not_compared(installer: ModuleType, arguments: list[str]) -> None:
+    """A build in an environment of its own would, and so would the search for dependencies."""
+    installer.main(arguments)
+    for call in installer.calls:
+        assert "--no-deps" in call
+        assert call[0] == "download" or "--no-build-isolation" in call
+        assert call[0] == "download" or "--editable" in call or "--require-hashes" in call
+    locks = [Path(call[call.index("--requirement") + 1]).stem for call in installer.calls if "--requirement" in call]
+    torch = [Path(__file__).stem] if "--pre" in arguments else ["torch"]
+    assert locks == (["release"] if arguments == ["--release"] else ["build", "packages", *torch])
+    assert any("--pre" in call for call in installer.calls) == ("--pre" in arguments)
+
+
 def test_a_second_set_up_waits_for_the_first(
     installer: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
