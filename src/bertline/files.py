@@ -328,16 +328,18 @@ def digest_of_files(paths: Iterable[Path], remembered: Path) -> dict[str, str]:
 def changed_files(digests: Mapping[str, str], remembered: Path) -> Iterator[str]:
     """Yield the files whose SHA-256 is not the one in `digests`, by path; what is missing or no file is none of them.
 
-    A file is read only if its size or modification time differs from that in the cache of `digest_of_files`.
+    The cache of `digest_of_files` is asked first, unless it is itself larger than these files, as that of a million is.
     """
-    cache = _remembered_digests(remembered) if digests else {}
-    for name, digest in digests.items():
-        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            state = os.stat(name)
-            *known_state, known = cache.get(name, [""])
+    present = {name: path for name in digests if (path := Path(name)).is_file()}
+    size = sum(path.stat().st_size for path in present.values())
+    cache = _remembered_digests(remembered) if remembered.exists() and size > remembered.stat().st_size else {}
+    for name, path in present.items():
+        with suppress(FileNotFoundError):
+            state = path.stat()
+            *known_state, known = cache.get(str(path), [""])
             if known_state != [state.st_size, state.st_mtime_ns]:
-                known = digest_of_file(Path(name))
-            if known != digest:
+                known = digest_of_file(path)
+            if known != digests[name]:
                 yield name
 
 

@@ -165,6 +165,7 @@ def test_another_start_of_the_graph_does_not_make_a_changed_text_right(book: Pat
 
 
 def test_a_large_file_is_not_read_for_its_digest_again(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book.write_text(TEXT * 100)
     recipe = of_texts()
     monkeypatch.setattr("bertline.files.sha256_of_file", lambda path: pytest.fail(f"{path} was read"))
     sources.read_part(recipe, "part-00000", *OUTPUTS)

@@ -77,7 +77,7 @@ def test_digests_are_found_where_nothing_may_be_written(
 
 def test_a_cache_that_may_not_be_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, memory = tmp_path / "book.txt", tmp_path / "memory.json"
-    file.write_text("one")
+    file.write_text("one" * 1000)
     digests, read_text = digest_of_files([file], memory), Path.read_text
 
     def refuse(path: Path) -> str:
@@ -88,6 +88,17 @@ def test_a_cache_that_may_not_be_read_is_none(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(Path, "read_text", refuse)
     assert not [*files.changed_files(digests, memory)]
     assert [*files.changed_files({str(file): "another"}, memory)] == [str(file)]
+
+
+def test_a_cache_larger_than_the_files_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = tmp_path / "small.txt", tmp_path / "large.txt"
+    small.write_text("one")
+    large.write_text("one" * 1000)
+    digests = digest_of_files([small, large], tmp_path / "memory.json")
+    monkeypatch.setattr(files, "_remembered_digests", lambda path: pytest.fail(f"{path} was read"))
+    assert not [*files.changed_files({str(small): digests[str(small)]}, tmp_path / "memory.json")]
+    with pytest.raises(pytest.fail.Exception):
+        [*files.changed_files(digests, tmp_path / "memory.json")]
 
 
 def test_digests_of_many_files_are_theirs(tmp_path: Path) -> None:
