@@ -74,6 +74,18 @@ def test_a_member_is_a_document_and_the_others_are_counted(tmp_path: Path, kind:
     assert sorted(path.name for path in tmp_path.iterdir()) == [archive.name, "out.counts.json", "out.jsonl.zst"]
 
 
+def test_versions_of_a_member_have_one_id_and_so_are_held_out_together(tmp_path: Path) -> None:
+    archive = archive_of(tmp_path / "books.tar", TEXTS)
+    with tarfile.open(archive, "a") as appended:  # tar -r
+        member = tarfile.TarInfo("one.txt")
+        member.size = len(b"One, corrected.")
+        appended.addfile(member, io.BytesIO(b"One, corrected."))
+    documents, counts = read(tmp_path, archive)
+    versions = [document["text"] for document in documents if document["id"] == "books.tar!one.txt"]
+    assert versions == ["One is first in no order.", "One, corrected."]
+    assert counts["kept"] == 4
+
+
 def test_licences_separators_and_encodings_hold_for_members(tmp_path: Path) -> None:
     text = "Licence.\n*** START OF THE PROJECT GUTENBERG EBOOK X ***\nK\u00e4se.\n---\nBrot.\n"
     archive = archive_of(tmp_path / "books.zip", {"x.txt": text.encode("latin-1")})

@@ -23,7 +23,7 @@ from bertline.files import one_line_damage, read_object, write_json
 class Document(TypedDict):
     """One article, book or text."""
 
-    id: str  # unique within its corpus
+    id: str  # of its source; documents of one id, such as versions of a text, are held out and sampled together
     title: str
     text: str
     source: str  # the dump or collection that it is from
