@@ -107,11 +107,16 @@ endef
 
 setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256 [PYTHON=python3.12 VENV=folder TORCH_OPTIONS=... TORCH_LOCK=...: envs/README.md]
 	@$(recall_options)
+	@$(if $(filter PYTHON,$(GIVEN)),version() { "$$1" -c 'import sys; print(sys.version)'; }; \
+		[ "$$(version "$$PYTHON")" = "$$(version "$(VENV_BIN)/python")" ] \
+		|| { echo "error: $(VENV) was set up with another Python than $$PYTHON; delete it first" >&2; exit 1; })
+	@"$(VENV_BIN)/python" -c 'import platform; from importlib.metadata import distributions as found; \
+		print("$(VENV) is ready: Python", platform.python_version(), *(f"with torch {one.version}" for one in found(name="torch")))'
 
 # At its real path: venv refuses a link, such as one to a disk with more space.
 $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/lock/,build.txt packages.txt torch.txt cuda.txt)
 	@$(recall_options)
-	@"$$PYTHON" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+	@[ "$$("$$PYTHON" -c 'import sys, venv, ensurepip; print(sys.version_info >= (3, 11))')" = True ] \
 		|| { echo "error: $$PYTHON needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
 	@echo "Setting up $(VENV): about two minutes, download speed aside"
 	@# A finished one keeps its Python.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 # A program that writes down its arguments instead of doing anything.
 PROGRAM = """#!{python}
 import json, os, sys
+print(True)
 with open({calls!r}, "a") as calls:
     calls.write(json.dumps([os.path.basename(sys.argv[0]), sys.argv[1:], os.environ.get("PYTEST_ADDOPTS")]) + "\\n")
 """
@@ -303,7 +305,7 @@ def test_the_environment_may_be_a_link_to_another_disk(unset: Path, exists: bool
 @pytest.mark.parametrize("lock", [HOSTILE, "", "torch-cu126.txt"])
 def test_a_further_set_up_has_the_options_of_the_first(checkout: Path, options: str, lock: str) -> None:
     given = [f"TORCH_OPTIONS={options}", f"TORCH_LOCK={lock}"]
-    *_, first = calls_of(checkout, "setup", *given)
+    [first] = [call for call in calls_of(checkout, "setup", *given) if call[1][0] == "envs/install.py"]
     assert first[1] == ["envs/install.py", *(["--torch-lock", lock] if lock else []), *options.split()]
     os.utime(checkout / ".venv/ready", (0, 0))  # older than the locks
     *_, again = calls_of(checkout, "digests")[:-1]
@@ -324,6 +326,43 @@ def test_other_options_for_a_finished_environment_are_one_line(checkout: Path, i
     assert said == ["error: .venv was set up with other TORCH_OPTIONS or TORCH_LOCK; delete it first"]
     assert done.returncode != 0
     assert not (checkout / "calls").exists()
+
+
+@pytest.mark.parametrize(("python", "is_refused"), [("other/bin/python", True), ("python3", False), (None, False)])
+def test_a_finished_environment_says_what_it_is_and_keeps_its_python(
+    checkout: Path, python: str | None, is_refused: bool
+) -> None:
+    for path, version in (("other/bin/python", "3.12"), (".venv/bin/python", "3.11"), (".venv/bin/python3", "3.11")):
+        (checkout / path).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / path).write_text(f"#!/bin/sh\necho {version}\n")
+        (checkout / path).chmod(0o755)
+    command = ["make", "setup", *([f"PYTHON={python}"] if python else [])]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    line = f"error: .venv was set up with another Python than {python}; delete it first"
+    assert said == ([line] if is_refused else [])
+    assert (done.returncode != 0) is is_refused
+
+
+def test_the_last_line_of_a_set_up_says_what_there_is(unset: Path) -> None:
+    command = ["make", "setup", f"PYTHON={unset}/python-without-pip"]
+    for _ in range(2):
+        done = subprocess.run(command, cwd=unset, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == f".venv is ready: Python {platform.python_version()}"
+        [packages] = unset.glob(".venv/lib/python*/site-packages")
+    (packages / "torch-2.dist-info").mkdir()
+    (packages / "torch-2.dist-info/METADATA").write_text("Name: torch\nVersion: 2+cpu\n")
+    done = subprocess.run(command, cwd=unset, capture_output=True, text=True, check=True)
+    assert done.stdout == f".venv is ready: Python {platform.python_version()} with torch 2+cpu\n"
+
+
+@pytest.mark.parametrize("python", ["/bin/echo", "false", "nosuch"])
+def test_a_program_that_is_no_python_sets_nothing_up(unset: Path, python: str) -> None:
+    command = ["make", "setup", f"PYTHON={python}"]
+    done = subprocess.run(command, cwd=unset, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert f"error: {python} needs version 3.11 or newer with venv" in done.stderr
+    assert not (unset / ".venv").exists()
 
 
 @pytest.mark.parametrize("given", ["", "a folder"])
