@@ -65,6 +65,8 @@ def test_everything_that_the_build_may_copy_exists_and_nothing_else_is_allowed()
     assert lines[0] == "*"
     allowed = [line[1:] for line in lines if line.startswith("!")]
     assert [name for name in allowed if not (ROOT / name).exists()] == []
+    # Docker takes the last line that fits: not from the folders that are named either.
+    assert {"**/site.yaml", "**/.env"} <= set(lines[len(allowed) + 1 :])
     assert not {".git", ".env", "site.yaml", "tests", "results", "resources", ".venv", "."} & set(allowed)
 
 
