@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import socket
 import subprocess
 import threading
@@ -99,3 +100,27 @@ def test_ci_audits_the_packages_or_says_why_not(tmp_path: Path) -> None:
             check=True,
         )
         assert done.stdout == printed
+
+
+@pytest.mark.parametrize("identifiers", [[], ["PYSEC-2026-1"], ["PYSEC-2026-1", "PYSEC-2026-2"]])
+def test_the_audit_fails_with_the_lines_of_its_problems(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], identifiers: list[str]
+) -> None:
+    """Of every lock, with what pip-audit itself answers, whatever its status."""
+    vulnerabilities = [{"id": name, "aliases": [], "fix_versions": ["2"]} for name in identifiers]
+    report = json.dumps({"dependencies": [{"name": "tiny", "version": "1", "vulns": vulnerabilities}]})
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        asked = {path.name for path in (ROOT / "envs/lock").glob("*.txt")}
+        assert {Path(word).name for word in command if word.startswith("--requirement=")} == asked
+        assert {"--require-hashes", "--disable-pip"} <= set(command)
+        return subprocess.CompletedProcess(command, returncode=0, stdout=report, stderr="")
+
+    monkeypatch.setattr(audit.subprocess, "run", run)
+    if not identifiers:
+        audit.main()
+        assert capsys.readouterr().out == "No known vulnerability in 1 packages\n"
+        return
+    with pytest.raises(SystemExit) as ended:
+        audit.main()
+    assert ended.value.code == "\n".join(f"error: tiny 1 has {name}; fixed in 2" for name in identifiers)

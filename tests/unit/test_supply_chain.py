@@ -108,6 +108,32 @@ def test_torch_may_come_from_either_index_and_its_libraries_for_cuda_only_with_i
     assert {name for lock in SETUP[:3] for name in read_lock(lock) if name.startswith("nvidia-")} == {"nvidia-ml-py"}
 
 
+def test_make_lock_divides_the_packages_among_the_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the project itself needs is installed with every torch, whatever its name."""
+    lock = load("lock")
+    (tmp_path / "lock").mkdir()
+    (tmp_path / "torch-cpu.sha256").write_text("# copied\n0a  torch-1+cpu.whl\n")
+    project = '[project]\ndependencies = ["torch>=1", "nvidia-ml-py"]\n[build-system]\nrequires = ["setuptools"]\n'
+    (tmp_path / "pyproject.toml").write_text(project)
+    compiled = {
+        "-": ["setuptools"],
+        "pyproject.toml": ["torch", "nvidia-ml-py", "nvidia-nccl", "cuda-tools", "triton", "setuptools", "numpy"],
+        "--group": ["pip-audit"],
+    }
+    monkeypatch.setattr(lock, "compile_lock", lambda source, *_, **__: {name: f"{name}\n" for name in compiled[source]})
+    monkeypatch.setattr(lock, "ENVS", tmp_path / "envs")
+    (tmp_path / "envs").symlink_to(tmp_path)
+    lock.write_locks()
+    written = {path.stem: path.read_text().split("\n", 1)[1] for path in (tmp_path / "lock").iterdir()}
+    assert written == {
+        "build": "setuptools\n",
+        "packages": "nvidia-ml-py\nnumpy\n",
+        "torch": "torch \\\n    --hash=sha256:0a\n",
+        "cuda": "nvidia-nccl\ncuda-tools\ntriton\n",
+        "release": "pip-audit\n",
+    }
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A checkout with the real installer, an environment with pip alone, and a folder of three tiny packages."""
