@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import configparser
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
-import tomllib
+import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -191,17 +193,83 @@ def test_the_code_has_changes_but_not_by_a_configuration(tmp_path: Path, monkeyp
     assert _git_state() == (commit, True)
 
 
-def test_an_image_keeps_what_bertline_and_the_server_need_and_no_tools_of_tests() -> None:
+@pytest.fixture(scope="module")
+def tools() -> ModuleType:
     spec = importlib.util.spec_from_file_location("tools", ROOT / "deploy/containers/remove_test_tools.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    kept = module.needed(
-        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"] + module.SERVER
-    )
-    assert {"torch", "mlflow", "snakemake", "psycopg2-binary", "flask-wtf", "wtforms"} <= kept
-    assert not {"pytest", "mypy", "ruff", "hypothesis", "black", "pip"} & kept
+    return module
+
+
+def test_an_image_keeps_what_bertline_and_the_server_need_and_no_tools_of_tests(
+    tools: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(tools.subprocess, "run", lambda command, **_: commands.append(command[4:]))
+    monkeypatch.chdir(ROOT)
+    tools.main()
+    removed = commands[0][3:]
+    assert {"pytest", "mypy", "ruff", "hypothesis", "black"} <= set(removed)
+    kept = {"torch", "mlflow", "snakemake", "psycopg2-binary", "flask-wtf", "wtforms", "bertline", "pip"}
+    assert not {*kept, "snakemake-executor-plugin-slurm", "snakemake-executor-plugin-cluster-generic"} & set(removed)
+    options = ["uninstall", "--quiet", "--yes"]
+    assert commands == [[*options, *removed], ["check"], [*options, "pip"]]
+
+
+def test_an_image_keeps_what_an_extra_of_a_package_needs(tools: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    requires = {"server": ["base", 'auth; extra == "passwords"', 'docs; extra == "docs"'], "auth": ["base"]}
+    monkeypatch.setattr(tools.metadata, "requires", requires.get)
+    assert tools.needed(["server[passwords]", 'old; python_version < "3"']) & {"base", "auth", "docs", "old"} == {
+        "base", "auth"
+    }  # fmt: skip
+    assert "auth" not in tools.needed(["server"])
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_a_container_says_which_folder_its_user_cannot_write_to(is_writable: bool) -> None:
+    user = {"user": 65534, "group": 65534} if os.getuid() == 0 else {}  # root may write anywhere
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # one that other users can enter
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "data/logs").mkdir(parents=True)
+        (folder / "data").chmod(0o777)
+        (folder / "data/logs").chmod(0o777 if is_writable else 0o555)
+        script = (ROOT / "deploy/containers/entrypoint.sh").read_text()
+        script = script.replace("/data", f"{folder}/data").replace("cd /bertline", f"cd {folder}")
+        command = ["sh", "-c", script, "bertline", "printenv", "HOME"]
+        done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, **user)
+    number = user.get("user", os.getuid())
+    refusal = f"error: user {number} cannot write to {folder}/data/logs; mount a folder that this user may write to"
+    expected = (0, f"{folder}/data/home\n", "") if is_writable else (1, "", f"{refusal} (docs/containers.md)\n")
+    assert (done.returncode, done.stdout, done.stderr) == expected
+
+
+def test_the_server_of_mlflow_asks_for_a_password() -> None:
+    command = SERVICES["mlflow"]["command"].split()
+    assert command[:2] == ["mlflow", "server"]
+    assert command[command.index("--app-name") + 1] == "basic-auth"
+    accounts = configparser.ConfigParser()
+    path = SERVICES["mlflow"]["environment"]["MLFLOW_AUTH_CONFIG_PATH"]
+    accounts.read(ROOT / Path(path).relative_to("/bertline"))
+    assert accounts["mlflow"]["authorization_function"] == "mlflow.server.auth:authenticate_request_basic_auth"
+
+
+@pytest.mark.parametrize("name", ["base/job", "submitter/pod", "claims/fill"])
+def test_no_pod_can_change_its_root_or_has_rights_of_root(name: str) -> None:
+    """Also where kubectl is not installed, which renders what is based on them."""
+    manifest = yaml.safe_load((ROOT / f"deploy/kubernetes/{name}.yaml").read_text())
+    pod = manifest["spec"].get("template", manifest)["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is (name == "submitter/pod")
+    [container] = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
 
 
 @pytest.mark.parametrize(
