@@ -168,6 +168,24 @@ def test_an_archive_without_a_text_and_an_encrypted_one_are_refused(tmp_path: Pa
         read(tmp_path, tmp_path / "b.zip")
 
 
+@pytest.mark.parametrize(
+    "name", ["a.txt.gz", "a.jsonl.gz", "a.csv.gz", "a.html.gz", "a.tar.gz", "a.txt.xz", "a.txt.zst"]
+)
+def test_a_packed_file_without_a_byte_is_cut_short(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(BertlineError, match=rf"{name} is damaged or truncated \([^\n]+\); replace it"):
+        read(tmp_path, tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", [".tar", ".zip"])
+def test_so_is_a_packed_member(tmp_path: Path, kind: str) -> None:
+    archive = archive_of(tmp_path / f"books{kind}", {"one.txt": b"One.", "b/two.txt.gz": b""})
+    with pytest.raises(
+        BertlineError, match=rf"books{kind} is damaged or truncated \(b/two\.txt\.gz is empty\); replace it"
+    ):
+        read(tmp_path, archive)
+
+
 @pytest.mark.parametrize("cut", ["between members", "in a member", "in a header"])
 def test_a_tar_that_is_cut_short_is_reported(tmp_path: Path, cut: str) -> None:
     content = tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512})

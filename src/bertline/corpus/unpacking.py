@@ -215,9 +215,14 @@ def open_unpacked(path: Path, allowance: Allowance) -> Iterator[BinaryIO]:
 
 
 def unpacked(stream: BinaryIO, name: str, allowance: Allowance) -> BinaryIO:
-    """Return the content of an open file, unpacked as `open_unpacked` does."""
-    name = name.lower()
+    """Return the content of an open file, unpacked as `open_unpacked` does.
+
+    Raises EOFError for a gzip file without a byte: Python takes what a full disk leaves for an empty text.
+    """
+    given, name = name, name.lower()
     if name.endswith(GZIP):
+        if not cast(io.BufferedReader, stream).peek(1):
+            raise EOFError(f"{given} is empty")
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
     elif name.endswith(BZIP2):
         stream = _buffered(Streams(stream, bz2.BZ2Decompressor, b"BZh"))
