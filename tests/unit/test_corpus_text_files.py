@@ -483,7 +483,19 @@ def test_bad_files_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     for name in ("a.warc", "a.WARC.gz", "a.warc.wet.gz", "a.wet.gz", "a.wat.gz"):
         with pytest.raises(BertlineError, match=rf"{name} is of a web crawl, not plain text; use `source: warc`"):
             read(tmp_path, tmp_path / name)
-    for name in ("a.pdf", "a.rtf", "a.DOC", "a.docx", "a.odt", "a.epub", "a.rtf.gz", "a.xlsx", "a.feather"):
+    for name in (
+        "a.pdf",
+        "a.rtf",
+        "a.DOC",
+        "a.docx",
+        "a.odt",
+        "a.epub",
+        "a.rtf.gz",
+        "a.xlsx",
+        "a.feather",
+        "a.fb2",
+        "a.mht",
+    ):
         with pytest.raises(BertlineError, match=rf"{name} is no plain text by its name; convert it to \.txt or \.html"):
             read(tmp_path, tmp_path / name)
     for name in ("a.lzma", "a.rar", "a.RAR", "a.txt.lzma"):
