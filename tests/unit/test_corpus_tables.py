@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +312,36 @@ def test_the_sizes_of_arrow_s_messages_are_those_that_they_have_when_unpacked(
         assert size == 0
     else:
         assert 0.9 < size / (sum(map(len, texts)) * 2) < 1.3
+
+
+READ_DAMAGED = """
+import sys
+from pathlib import Path
+from bertline.console import BertlineError
+from bertline.corpus.columnar import first_rows
+from bertline.corpus.unpacking import Allowance
+
+path = Path(sys.argv[1])
+content = path.read_bytes()
+for place in range(len(content)):
+    path.write_bytes(content[:place] + b"\\xff" + content[place + 1 :])
+    try:
+        first_rows(path, 3, Allowance(path, 100.0))
+    except BertlineError as error:
+        assert "\\n" not in str(error)
+"""
+
+
+def test_no_damaged_byte_of_runs_ends_the_process(tmp_path: Path) -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([3], pa.int32()), pa.array(["One."]))
+    table, path = pa.table({"text": runs}), tmp_path / "runs.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    documents, _ = read(tmp_path, path)
+    assert [document["text"] for document in documents] == ["One."] * 3
+    command = [sys.executable, "-c", READ_DAMAGED, path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_checksums_of_parquet_s_pages_are_verified(tmp_path: Path) -> None:

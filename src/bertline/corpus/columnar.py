@@ -145,8 +145,8 @@ def _ipc_batches(
         for size in ipc_sizes(path):
             _check_fits(allowance, size)
         for batch in batches:
-            _check_fits(allowance, batch.nbytes)
             batch.validate(full=True)
+            _check_fits(allowance, batch.nbytes)  # of damaged runs, it would end the process
             wanted = batch if names is None else batch.select(list(names))
             for start in range(0, wanted.num_rows, ROWS_AT_ONCE):
                 yield wanted.slice(start, ROWS_AT_ONCE)
