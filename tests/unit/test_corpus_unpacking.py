@@ -186,6 +186,18 @@ def test_so_is_a_packed_member(tmp_path: Path, kind: str) -> None:
         read(tmp_path, archive)
 
 
+@pytest.mark.parametrize("headers", [1, 2])
+def test_a_zip_whose_names_are_not_in_their_encoding_is_reported(tmp_path: Path, headers: int) -> None:
+    """A name is in a member's own header, and in the list at the end, which is read first."""
+    name = "\u00e9.txt"
+    content = zip_bytes({name: b"One."}).replace(name.encode(), b"\xff\xff.txt", headers)
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(
+        BertlineError, match=r"a\.zip is damaged or truncated \(the name of a member is not UTF-8, as it"
+    ):
+        read(tmp_path, tmp_path / "a.zip")
+
+
 @pytest.mark.parametrize("cut", ["between members", "in a member", "in a header"])
 def test_a_tar_that_is_cut_short_is_reported(tmp_path: Path, cut: str) -> None:
     content = tar_bytes({"a.txt": b"a" * 512, "b.txt": b"b" * 512})

@@ -281,6 +281,15 @@ def zip_members(
     path: Path, allowance: Allowance, skipped: Counter[str], is_wanted: Callable[[str], bool]
 ) -> Iterator[tuple[str, BinaryIO]]:
     """Yield the names and bytes of the members of a zip whose names are wanted, as `members` does."""
+    try:
+        yield from _zip_members(path, allowance, skipped, is_wanted)
+    except UnicodeDecodeError:  # whoever reads a member decodes it
+        raise zipfile.BadZipFile("the name of a member is not UTF-8, as it states") from None
+
+
+def _zip_members(
+    path: Path, allowance: Allowance, skipped: Counter[str], is_wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, BinaryIO]]:
     with zipfile.ZipFile(path) as archive:
         if (stated := _stated_members(path)) not in (len(archive.infolist()), ZIP64):
             raise zipfile.BadZipFile(f"it lists {len(archive.infolist())} members, but states that it has {stated}")
