@@ -36,6 +36,7 @@ STAGE_VERSIONS = {
     "pretraining": 5,
     "finetuning": 12,
     "half_precision": 1,  # only of fine-tunings and predictions in bf16 or fp16, in addition to "finetuning"
+    "conll_u": 1,  # only of predictions from CoNLL-U whose words were taken from another column before
     "negatives": 1,  # only of rankings with several drawn negatives, in addition to "finetuning"
     "collection": 1,
 }

@@ -63,6 +63,22 @@ def test_the_words_of_a_conll_file_are_in_the_column_of_the_training_data(finish
     assert [line.split()[0] for line in (tmp_path / "out.conll").read_text().splitlines() if line] == words
 
 
+@pytest.mark.parametrize("table", [{"word": 0}, {"word": 2}, None])
+def test_the_words_of_conll_u_are_its_forms_whatever_a_model_was_trained_with(
+    finished: Path, tmp_path: Path, table: dict[str, int] | None
+) -> None:
+    folder = Path(shutil.copytree(finished / "names/huggingface", tmp_path / "model"))
+    task = json.loads((folder / "task.json").read_text())
+    (folder / "task.json").unlink()
+    if table is not None:
+        (folder / "task.json").write_text(json.dumps({**task, "table": {**task["table"], **table}}))
+    forms = ["n1", "was", "born"]
+    rows = [f"{number}\t{form}\tlemma{7 * chr(9)}_\n" for number, form in enumerate(forms, start=1)]
+    (tmp_path / "TREE.CONLLU").write_text("# sent_id = 1\n" + "".join(rows) + "\n")
+    predict_files(load_finetuned(folder), [tmp_path / "TREE.CONLLU"], tmp_path / "out.jsonl")
+    assert json.loads((tmp_path / "out.jsonl").read_text())["words"] == forms
+
+
 def test_a_text_that_is_not_utf_8_is_one_line(finished: Path) -> None:
     script = REPOSITORY / "workflow/scripts/predict.py"
     command = [sys.executable, script, finished / "cola/huggingface", "--text", b"caf\xe9"]

@@ -177,6 +177,24 @@ def test_the_version_of_half_precision_alters_predictions_in_it_and_no_features(
     assert (entry_of(plan_of(kind=kind, model="theirs", precision=precision))["fingerprint"] != before) == is_renamed
 
 
+@pytest.mark.parametrize(
+    ("word", "file", "is_renamed"), [(0, "new.conllu", True), (1, "new.conllu", False), (0, "new.conll", False)]
+)
+@pytest.mark.parametrize("model", ["results/runs/theirs/table/t", "tagger"])
+def test_the_version_of_conll_u_alters_predictions_whose_words_were_in_another_column(
+    monkeypatch: pytest.MonkeyPatch, word: int, file: str, is_renamed: bool, model: str
+) -> None:
+    for name in ("new.conll", "new.conllu"):
+        Path(name).write_text("1\ta\tB-X\n\n")
+    shutil.copytree("theirs", "tagger")
+    Path("tagger/task.json").write_text(json.dumps({"task": "table/t", "table": {"kind": "tagging", "word": word}}))
+    table = {"kind": "tagging", "train": "new.conll", "dev": "new.conll", "word": word, "tag": 2}
+    given = {"model": model, "inputs": [file], "sections": {"evaluation": {"tables": {"t": table}}}}
+    before = entry_of(plan_of(**given))["fingerprint"]
+    monkeypatch.setitem(STAGE_VERSIONS, "conll_u", 0)
+    assert (entry_of(plan_of(**given))["fingerprint"] != before) == is_renamed
+
+
 def test_predictions_of_a_folder_follow_its_task_and_a_training_from_its_weights_does_not() -> None:
     tasks = ["", '{"null_threshold": 0.5}', '{"null_threshold": 0.6}']
     predicted, trained = set(), set()

@@ -17,8 +17,14 @@ COMMENT = re.compile(r"# ?(sent_id|text|newdoc|newpar|global\.columns)\b")
 COMMENT_WITH_VALUE = re.compile(r"# ?(sent_id|text|(newdoc|newpar)( id)?|global\.columns) = ")
 OF_SEVERAL_WORDS = re.compile(r"[0-9]+[-.][0-9]+")  # the id of a token of several words, or of an empty node
 COLUMNS_OF_CONLL_U = 10
+FORM = 1  # its column of words
 
 Line = tuple[int, str, list[str]]  # its number, and its columns
+
+
+def is_conll_u(path: Path | str) -> bool:
+    """Return whether a file is of CoNLL-U, by its name."""
+    return Path(path).suffix.lower() == ".conllu"
 
 
 def read_sentences(
@@ -37,17 +43,17 @@ def read_sentences(
     Raises BertlineError naming a line that lacks a column, has another number of them or is not UTF-8, or a file
     without sentences.
     """
-    is_conll_u = Path(path).suffix.lower() == ".conllu"
+    conll_u = is_conll_u(path)
     expected, is_empty = 0, True
-    form = (True, COLUMNS_OF_CONLL_U) if is_conll_u else None
+    form = (True, COLUMNS_OF_CONLL_U) if conll_u else None
     for lines in _blocks(Path(path)):
         form = next((_form(line, columns) for _, line, columns in lines if not line.startswith("#")), form)
         words: list[str] = []
         tags: list[str] = []
         for number, line, columns in lines:
             where = f"{path}: line {number}"
-            if _is_of_conll_u(line, columns, form, is_conll_u):
-                if is_conll_u:
+            if _is_of_conll_u(line, columns, form, conll_u):
+                if conll_u:
                     continue
                 raise BertlineError(
                     f"{where}: of CoNLL-U; let the file's name end in .conllu, so that such lines are skipped"
@@ -89,14 +95,14 @@ def _form(line: str, columns: list[str]) -> tuple[bool, int]:
     return "\t" in line, len(columns)
 
 
-def _is_of_conll_u(line: str, columns: list[str], form: tuple[bool, int] | None, is_conll_u: bool) -> bool:
+def _is_of_conll_u(line: str, columns: list[str], form: tuple[bool, int] | None, conll_u: bool) -> bool:
     """Return whether a line is a comment, a token of several words or an empty node of CoNLL-U.
 
     `form` is that of the lines that are none, if there are any.
     """
     if line.startswith("#"):
         is_other = form is not None and _form(line, columns) != form
-        if is_conll_u:
+        if conll_u:
             return is_other
         return bool(COMMENT_WITH_VALUE.match(line) or (is_other and COMMENT.match(line)))
     return len(columns) == COLUMNS_OF_CONLL_U and OF_SEVERAL_WORDS.fullmatch(columns[0]) is not None

@@ -13,6 +13,7 @@ import numpy as np
 
 from bertline.console import BertlineError, progress
 from bertline.files import Json, write_atomically
+from bertline.finetuning.conll import FORM, is_conll_u
 from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
 from bertline.finetuning.examples import columns_of, read_texts
 from bertline.finetuning.prediction import FinetunedModel, answer, classify, tag
@@ -112,7 +113,8 @@ def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> It
             yield dict(zip(QUESTION_COLUMNS, cells, strict=True))
     elif model.head == "tokens":
         if path.suffix.lower() in CONLL_SUFFIXES:
-            word = model.task.get("table", {}).get("word", 0)  # as in the training data
+            # The columns of the training data may be those of another format.
+            word = FORM if is_conll_u(path) else model.task.get("table", {}).get("word", 0)
             yield from ({"words": words} for words in read_conll(path, word=word, tag=word, tagged=False).words)
             return
         yield from ({"words": texts[0].split()} for texts in read_texts(path, columns or ("text",)))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.files import Json, read_object
+from bertline.finetuning.conll import FORM, is_conll_u
 from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
 from bertline.finetuning.prediction_options import (
     check_answer_options,
@@ -73,7 +74,7 @@ def add_predictions(plan: Plan) -> None:
                 "model": model.get("content") or model,
                 **(_task_of_folder(plan, model) if kind == "predict" else {}),
                 "suffix": Path(output).suffix,
-                "versions": versions_in(given["precision"]) if kind == "predict" else stage_versions("finetuning"),
+                "versions": _versions(plan, kind, given, model, files),
             }
             recipe: PredictionRecipe = {
                 "fingerprint": fingerprint(content),
@@ -188,6 +189,29 @@ def _task_of_folder(plan: Plan, model: Json) -> Json:
         return {}
     path = Path(model["directory"], paths.FINETUNED_TASK)
     return {"task": list(digests([path]).values())} if path.is_file() else {}
+
+
+def _versions(plan: Plan, kind: str, given: Json, model: Json, files: list[Path]) -> dict[str, int]:
+    """Return the versions of the code that predicts from some files, or that extracts features."""
+    if kind != "predict":
+        return stage_versions("finetuning")
+    versions = versions_in(given["precision"])
+    if any(map(is_conll_u, files)) and _word_column(plan, model) != FORM:
+        versions |= stage_versions("conll_u")
+    return versions
+
+
+def _word_column(plan: Plan, model: Json) -> int:
+    """Return the column of the words that a tagger was trained with; 0 if it is not known."""
+    finetuning = _finetuning_of(plan, model)
+    table: object = None
+    if finetuning is not None:
+        table = finetuning.get("table")
+    elif model["directory"] not in plan.fetched:  # whose files may not be here yet
+        path = Path(model["directory"], paths.FINETUNED_TASK)
+        table = read_object(path).get("table") if path.is_file() else None
+    word = table.get("word", 0) if isinstance(table, dict) else 0
+    return word if isinstance(word, int) else 0
 
 
 def _check_columns(kind: str, key: str, given: Json, files: list[Path]) -> None:
