@@ -18,6 +18,7 @@ from finetuning_helpers import NAMES, NO_DROPOUT, PLACES, WORDS, recipe_for, wri
 from finetuning_helpers import write_tokenizer as write_test_tokenizer
 
 from bertline.console import BertlineError
+from bertline.files import Json
 from bertline.finetuning import prediction_files
 from bertline.finetuning.options import Options
 from bertline.finetuning.prediction import SETTINGS, load_finetuned
@@ -139,6 +140,23 @@ def test_a_text_without_a_word_has_no_tag(finished: Path, tmp_path: Path) -> Non
     (tmp_path / "empty.jsonl").write_text('{"text": ""}\n')
     predict_files(model, [tmp_path / "empty.jsonl"], tmp_path / "out.conll")
     assert (tmp_path / "out.conll").read_text().split() == []
+
+
+def test_what_is_cut_off_is_reported(finished: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="bertline")
+    asked = {"context": "n0 was born in p1 ."}
+    given: dict[str, list[Json]] = {
+        "cola": [{"texts": ["n1 " * 31]}, {"texts": ["n1"]}],
+        "names": [{"words": ["n1"] * 31}, {"words": ["n1"] * 30}, {"words": []}],
+        "squad_v1": [{"id": "1", "question": "where " * 9, **asked}, {"id": "2", "question": "where " * 8, **asked}],
+    }
+    for task, records in given.items():
+        list(predictions(load_finetuned(finished / task / "huggingface"), records))
+    assert caplog.messages == [
+        "inputs: 1 of 2 inputs are longer than max_sequence_length 32; their end is cut off",
+        "inputs: 1 of 61 words are beyond max_sequence_length 32; they are cut off",
+        "inputs: 1 of 2 questions are longer than max_query_length 8; their end is cut off",
+    ]
 
 
 def test_numbers_are_those_that_were_scored_and_clipped_for_a_submission(finished: Path, tmp_path: Path) -> None:

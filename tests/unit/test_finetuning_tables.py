@@ -495,12 +495,17 @@ def test_a_tag_outside_the_list_is_named(tmp_path: Path, tokenizer: Path) -> Non
         prepare_task("table/names", data, SETTINGS, tokenizer, table)
 
 
-def test_words_that_are_cut_off_count_as_misses(tmp_path: Path, tokenizer: Path) -> None:
+def test_words_that_are_cut_off_count_as_misses(
+    tmp_path: Path, tokenizer: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     (tmp_path / "a.conll").write_text("".join(f"{word} B-X\n" for word in ["We"] * 9 + ["Tarnia"] * 3))
     data = dict.fromkeys(("train", "dev"), str(tmp_path / "a.conll"))
     task = prepare_task("table/x", data, SETTINGS, tokenizer, {"kind": "tagging", "word": 0, "tag": 1})
     assert task.dev.inputs.lengths.tolist() == [11]  # no half word at the end
     assert task.examples["dev_words_cut_off"] == 3
+    told = "3 of 12 words are beyond max_sequence_length 12; they are cut off"
+    assert [line for line in caplog.messages if "beyond" in line] == [f"train: {told}", f"dev: {told}"]
     chosen = np.zeros((11, 2), dtype=np.float32)
     chosen[:, 0] = 1  # B-X everywhere
     scores = task.dev.evaluate(chosen).scores

@@ -16,8 +16,8 @@ from bertline.files import Json, read_json
 from bertline.finetuning.loop import predict
 from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.squad_answers import QuestionAnswers, answer_questions
-from bertline.finetuning.squad_windows import SquadFile, make_windows
-from bertline.finetuning.tag_task import OUTSIDE, TaggedFile, tag_inputs
+from bertline.finetuning.squad_windows import SquadFile, log_questions_cut_off, make_windows
+from bertline.finetuning.tag_task import OUTSIDE, TaggedFile, log_words_cut_off, tag_inputs
 from bertline.finetuning.text_task import sequences_of_texts
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.encoder import Encoder
@@ -181,7 +181,9 @@ def classify(model: FinetunedModel, texts: Sequence[Sequence[str]]) -> np.ndarra
 
 def tag(model: FinetunedModel, sentences: list[list[str]]) -> list[list[str]]:
     """Return the tags of each sentence's words; words beyond max_sequence_length are O."""
-    inputs = tag_inputs(TaggedFile(sentences, sentences), model.tokenizer, model.settings["max_sequence_length"])
+    file, limit = TaggedFile(sentences, sentences), model.settings["max_sequence_length"]
+    inputs = tag_inputs(file, model.tokenizer, limit)
+    log_words_cut_off("inputs", file, inputs, limit)
     chosen = model.outputs(inputs.sequences)[inputs.first_pieces].argmax(axis=1)
     return [
         [model.labels[index] for index in found] + [OUTSIDE] * (len(words) - len(found))
@@ -193,6 +195,7 @@ def answer(model: FinetunedModel, squad: SquadFile) -> dict[str, QuestionAnswers
     """Return the answers to the questions of a file, by id."""
     limits = {key: model.settings[key] for key in ("max_sequence_length", "doc_stride", "max_query_length")}
     windows = make_windows(squad, model.tokenizer, **limits, for_training=False)
+    log_questions_cut_off("inputs", windows, len(squad.questions), limits["max_query_length"])
     logits = model.outputs(windows.sequences)
     longest = model.settings["max_answer_length"]
     return answer_questions(squad, windows, logits[:, 0], logits[:, 1], max_answer_length=longest)

@@ -18,7 +18,7 @@ from bertline.finetuning.digest import digest_of_examples
 from bertline.finetuning.prepared import Evaluation, PredictedSet, PreparedTask
 from bertline.finetuning.scoring import compute_scores
 from bertline.finetuning.squad_answers import answer_questions, copy_position, most_frequent_answer, n_best
-from bertline.finetuning.squad_windows import SquadFile, Windows, make_windows, read_squad
+from bertline.finetuning.squad_windows import SquadFile, Windows, log_questions_cut_off, make_windows, read_squad
 from bertline.tasks.lengths import check_overlap
 from bertline.tasks.squad import SquadTask
 
@@ -48,14 +48,7 @@ def prepare_squad(
         split: make_windows(file, tokenizer, **limits, for_training=split == "train") for split, file in files.items()
     }
     for split, made in windows.items():
-        if made.cut_off:
-            logger.info(
-                "%s: %d of %d questions are longer than max_query_length %d; their end is cut off",
-                split,
-                made.cut_off,
-                len(files[split].questions),
-                limits["max_query_length"],
-            )
+        log_questions_cut_off(split, made, len(files[split].questions), limits["max_query_length"])
     train, dev = windows["train"], windows["dev"]
     if len(train.sequences) == 0:
         raise BertlineError(f"{data['train']}: no question has an answer that is at its offset; name another file")

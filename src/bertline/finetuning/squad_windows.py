@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from bertline.files import parse_json, read_text
 from bertline.finetuning.sequences import Sequences, make_sequences, tokenize
 from bertline.tasks.lengths import room_for_context
 
+logger = logging.getLogger(__name__)
 MAX_OFFSET = 2**31 - 1
 
 
@@ -212,6 +214,18 @@ def make_windows(
         unusable,
         sum(len(query) > max_query_length for query in queries),
     )
+
+
+def log_questions_cut_off(name: str, windows: Windows, questions: int, limit: int) -> None:
+    """Log how many of the questions of a set are cut off at `limit` tokens, if any are."""
+    if windows.cut_off:
+        logger.info(
+            "%s: %d of %d questions are longer than max_query_length %d; their end is cut off",
+            name,
+            windows.cut_off,
+            questions,
+            limit,
+        )
 
 
 def _split(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:

@@ -60,6 +60,10 @@ class TaggedInputs:
     first_pieces: np.ndarray
     words_of: np.ndarray
 
+    def cut_off(self, file: TaggedFile) -> int:
+        """Return how many words of the file that the inputs were made of are in none of them."""
+        return sum(map(len, file.words)) - int(self.words_of.sum())
+
 
 def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, limit: int) -> TaggedInputs:
     """Tokenize words one by one; a word that the tokenizer removes becomes one [UNK].
@@ -88,6 +92,19 @@ def tag_inputs(file: TaggedFile, tokenizer: Tokenizer, limit: int) -> TaggedInpu
         np.array(first_pieces, dtype=np.int64),
         np.array(words_of, dtype=np.int64),
     )
+
+
+def log_words_cut_off(name: str, file: TaggedFile, inputs: TaggedInputs, limit: int) -> None:
+    """Log how many words of a set are beyond `limit` tokens, if any are."""
+    number = inputs.cut_off(file)
+    if number:
+        logger.info(
+            "%s: %d of %d words are beyond max_sequence_length %d; they are cut off",
+            name,
+            number,
+            sum(map(len, file.words)),
+            limit,
+        )
 
 
 def prepare_tagging(
@@ -122,6 +139,8 @@ def prepare_tagging(
         logger.info("%s: %s, so it is predicted and not scored", data[name], reason)
     limit = settings["max_sequence_length"]
     inputs = {name: tag_inputs(file, tokenizer, limit) for name, file in files.items()}
+    for name, file in files.items():
+        log_words_cut_off(name, file, inputs[name], limit)
     train = inputs["train"]
     targets = np.full(len(train.sequences.tokens), IGNORED, dtype=np.int64)
     kept = [tag for tags, words in zip(files["train"].tags, train.words_of, strict=True) for tag in tags[:words]]
@@ -142,10 +161,7 @@ def prepare_tagging(
         ),
         baselines={"majority": _score([[majority] * len(tags) for tags in dev], dev, labels)["f1"]},
         examples={name: len(file.words) for name, file in files.items()}
-        | {
-            f"{name}_words_cut_off": sum(map(len, file.words)) - int(inputs[name].words_of.sum())
-            for name, file in files.items()
-        }
+        | {f"{name}_words_cut_off": inputs[name].cut_off(file) for name, file in files.items()}
         | count_in_train({name: map(tuple, file.words) for name, file in files.items()}),
         labels=labels,
     )
