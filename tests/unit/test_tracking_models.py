@@ -587,6 +587,25 @@ def test_one_key_registers_the_models_of_tasks_and_a_second_time_adds_nothing(
     assert [entry["load"] for entry in kept.output["models"]] == [line.split("   ")[0] for line in kept.loads]
 
 
+@pytest.mark.parametrize("changed", ["files", "moved", "digests"])
+def test_models_of_tasks_whose_files_changed_since_are_logged_again_and_nothing_is_added(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    shutil.copytree(kept.folder, tmp_path / "copy", symlinks=True)
+    monkeypatch.chdir(tmp_path / "copy")
+    copy = Kept(Path.cwd(), kept.record, kept.loads, kept.output)
+    before = {name: sorted(map(str, model.metrics)) for name, model in copy.models().items()}
+    if changed == "files":
+        Path("dev.tsv").write_text("other data")
+    elif changed == "moved":
+        Path("dev.tsv").rename("moved.tsv")
+    else:  # a store that has other digests, or none, of what the models were measured on
+        for path in Path("results/finetunings").glob("*/recipe.json"):
+            write(path, json.loads(path.read_text()) | {"data": {"dev": "dev.tsv"}, "sha256": {"dev.tsv": "f" * 64}})
+    assert log_model(kept.record, uri=uri(), register="river").splitlines() == kept.loads
+    assert {name: sorted(map(str, model.metrics)) for name, model in copy.models().items()} == before
+
+
 # Loads as a user would, without bertline.
 LOAD = """
 import json, sys

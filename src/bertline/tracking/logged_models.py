@@ -22,7 +22,7 @@ from bertline.tracking.tags import FINGERPRINT_TAG, HOST_TAG, ORIGIN_TAG, PATH_T
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel, Run
+    from mlflow.entities import LoggedModel, Metric, Run
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def make_output(client: MlflowClient, run: Run, model_id: str) -> None:
 def log_scores(
     client: MlflowClient, run: Run, model_id: str, points: Sequence[Point], dataset: DatasetInput | None
 ) -> None:
-    """Make points of a run metrics of a model; MLflow stores equal ones once.
+    """Make points of a run metrics of a model, unless they are already, of whichever dataset.
 
     Args:
         client: of the store.
@@ -116,7 +116,16 @@ def log_scores(
     """
     measured_on = {"dataset_name": dataset.name, "dataset_digest": dataset.digest} if dataset else {}
     finite = (point for point in points if math.isfinite(point.value))
-    client.log_batch(run.info.run_id, metrics_of(run, finite, model_id=model_id, **measured_on), synchronous=True)
+    metrics = metrics_of(run, finite, model_id=model_id, **measured_on)
+    # MLflow stores equal ones once, but refuses one that it has with another dataset, or without any.
+    present = client.get_logged_model(model_id).metrics or ()
+    stored = {_point_of(metric) for metric in present if metric.run_id == run.info.run_id}
+    missing = [metric for metric in metrics if _point_of(metric) not in stored]
+    client.log_batch(run.info.run_id, missing, synchronous=True)
+
+
+def _point_of(metric: Metric) -> Point:
+    return Point(metric.key, metric.step, metric.timestamp, metric.value)
 
 
 def _send_files(client: MlflowClient, model: LoggedModel, folder: Path) -> None:
