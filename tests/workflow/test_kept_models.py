@@ -54,6 +54,9 @@ def test_the_best_model_is_kept_under_a_name_and_one_that_is_needed_again_is_tra
     assert (planned["finetune_task"], planned["keep_models"]) == (1, 1)
     run_snakemake(folder, "finetune", *OPTIONS)
     assert model.resolve().parent == (model.parent / f"learning_rate-{BAD:g}/seed1").resolve()
+    assert [
+        one["learning_rate"] for one in json.loads((model.parents[2] / "record.json").read_text())["finetunings"]
+    ] == [BAD]
 
     # The first choice and its model are still there; to keep all, nothing has to be trained.
     write_config(folder, grid={"learning_rate": [GOOD, BAD]})
@@ -61,9 +64,10 @@ def test_the_best_model_is_kept_under_a_name_and_one_that_is_needed_again_is_tra
     assert model.resolve().parent == (model.parent / f"learning_rate-{GOOD:g}/seed1").resolve()
     write_config(folder, grid={"learning_rate": [GOOD, BAD]}, keep="all")
     assert jobs_of(run_snakemake(folder, "finetune", *OPTIONS, "--dry-run").stdout) == {
+        "describe_run": 1,
         "finetune": 1,
         "keep_models": 1,
-        "total": 2,
+        "total": 3,
     }
     run_snakemake(folder, "finetune", *OPTIONS)
     assert models_on_disk(folder) == {f"learning_rate-{GOOD:g}", f"learning_rate-{BAD:g}"}

@@ -40,12 +40,14 @@ def pretrained(plan: Plan) -> list[str]:
 
 
 def finetuned(plan: Plan) -> list[str]:
-    """List all scores, the choices of models, and models that were deleted but are needed for a choice.
+    """List all scores, the choices of models, models that were deleted but are needed for a choice, and runs' records.
 
-    A task that is skipped because its data is absent has a file that never exists.
+    The terminal's table of scores is of the records. A task that is skipped because its data is absent has a file that
+    never exists.
     """
     skipped = [paths.SKIPPED_TASK.format(run=run, task=task) for run, task in plan.skipped]
-    return [*scores(plan.finetunings), *choices(plan.kept), *deleted_models(plan), *skipped]
+    records = of_runs(paths.RECORD, {name: run for name, run in plan.runs.items() if run["finetunings"]})
+    return [*scores(plan.finetunings), *choices(plan.kept), *deleted_models(plan), *skipped, *records]
 
 
 def deleted_models(plan: Plan) -> list[str]:

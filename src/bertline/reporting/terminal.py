@@ -43,7 +43,8 @@ def summary(records: list[Path], *, report: Path | None = None) -> str:
 
 def _run_block(run: Record) -> str:
     unfinished = unfinished_stages(run)
-    blocks = [f"{run.name}, not finished: {unfinished}" if unfinished else run.name]
+    title = run.name if is_current(run) else f"{run.name}, of an earlier configuration"
+    blocks = [f"{title}, not finished: {unfinished}" if unfinished else title]
     phases = [phase_facts(phase) for phase in run.phases if phase.journal]
     if phases:
         headers = ["phase", "steps", "tokens per second", "held-out loss (nats)", "trigram model (nats)"]
