@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from plan_helpers import CONFIG, PHASE, changed, inputs, plan_of
+from plan_helpers import CONFIG, PHASE, changed, inputs, plan_of, with_tasks
 
 from bertline.console import BertlineError
 from bertline.files import write_json
-from bertline.planning.names import write_links
+from bertline.planning.names import remove_old_links, write_links
 from bertline.planning.plan import record, report_fingerprint
 from bertline.planning.target_states import target_states
 from bertline.results import paths
@@ -31,6 +31,54 @@ def test_links_lead_from_names_to_folders_and_follow_the_configuration() -> None
     assert Path("results/runs/first/phase1").readlink().name == run["phases"]["phase1"]
     write_links(other, existing_only=False)
     assert Path("results/runs/first/phase1").readlink().name == other.runs["first"]["phases"]["phase1"]
+
+
+def links() -> set[str]:
+    return {str(path.relative_to("results/runs")) for path in Path("results/runs").rglob("*") if path.is_symlink()}
+
+
+def test_links_that_the_configuration_no_longer_has_are_removed_and_results_and_other_runs_stay() -> None:
+    before, theirs = (changed()["runs"]["first"] for _ in range(2))
+    phases = {"warm_up": PHASE, **before["phases"]}
+    grid = {"squad_v1": {"grid": {"learning_rate": [1e-3, 1e-4]}}}
+    plan = plan_of(changed(runs={"first": {**before, "phases": phases, "finetune": grid}, "theirs": theirs}))
+    model = model_of(next(iter(plan.runs["first"]["finetunings"].values())))
+    model.mkdir(parents=True)
+    write_links(plan, existing_only=False)
+    # Neither a person's own links nor files are the workflow's.
+    run = Path("results/runs/first")
+    (run / "best").symlink_to("phase1")
+    (run / "given").symlink_to(Path("results/phases/0123456789abcdef").absolute())
+    (run / "glue").mkdir()
+    (run / "notes.txt").touch()
+    found = links()
+    assert {"first/warm_up", "first/squad_v1/model", "first/squad_v1/learning_rate-0.001/seed1"} <= found
+
+    none = changed(runs__first__finetune={"squad_v1": {"keep": "none"}})
+    remove_old_links(plan_of(none))
+    gone = {name for name in found if name.startswith(("first/squad_v1/", "first/warm_up"))}
+    assert links() == found - gone
+    assert model.exists()
+    assert not (run / "squad_v1").exists()
+    assert (run / "glue").exists()
+    write_links(plan, existing_only=False)
+    assert links() == found
+    remove_old_links(plan)
+    assert links() == found
+
+
+def test_a_task_whose_data_is_absent_keeps_its_links() -> None:
+    """As while a disk is not there."""
+    plan = plan_of(CONFIG)
+    write_links(plan, existing_only=False)
+    found = links()
+    Path("dev.json").unlink()
+    without = plan_of(CONFIG)
+    assert without.runs["first"]["skipped"]
+    remove_old_links(without)
+    assert links() == found
+    remove_old_links(plan_of(with_tasks(CONFIG["evaluation"], {})))
+    assert links() == {name for name in found if not name.startswith("first/squad_v1/")}
 
 
 def test_a_copy_in_the_place_of_a_link_is_one_line() -> None:

@@ -46,14 +46,20 @@ def test_the_best_model_is_kept_under_a_name_and_one_that_is_needed_again_is_tra
     model = folder / "results/runs/theirs/table/t/model"
     assert model.resolve().parent == (model.parent / f"learning_rate-{GOOD:g}/seed1").resolve()
     assert models_on_disk(folder) == {f"learning_rate-{GOOD:g}"}
+    of_other_recipe = folder / "results/runs/theirs/glue/cola/seed1"
+    of_other_recipe.parent.mkdir(parents=True)
+    of_other_recipe.symlink_to("../../../../finetunings/0123456789abcdef")
     assert "Nothing to be done" in run_snakemake(folder, "finetune", *OPTIONS).stdout
+    assert not of_other_recipe.is_symlink()
 
     # The model of the other setting was deleted, and is the best of the rest.
     write_config(folder, grid={"learning_rate": [BAD]})
     planned = jobs_of(run_snakemake(folder, "finetune", *OPTIONS, "--dry-run").stdout)
     assert (planned["finetune_task"], planned["keep_models"]) == (1, 1)
+    assert model.with_name(f"learning_rate-{GOOD:g}").exists()
     run_snakemake(folder, "finetune", *OPTIONS)
     assert model.resolve().parent == (model.parent / f"learning_rate-{BAD:g}/seed1").resolve()
+    assert not model.with_name(f"learning_rate-{GOOD:g}").exists()
     assert [
         one["learning_rate"] for one in json.loads((model.parents[2] / "record.json").read_text())["finetunings"]
     ] == [BAD]

@@ -97,6 +97,7 @@ onstart:
         checks.check_disk(plan, workflow.dag.needrun_jobs())
         check_cluster()
         print_warnings()
+        remove_old_links(plan)
         write_links(plan, existing_only=False)
         recipes.write_recipes(plan)
         write_plan_file(plan, config, schema)

@@ -71,6 +71,7 @@ def with_explained_lock(build_dag):
                 sys.exit(f"error: {explain_lock()}")
             # No handler is called if nothing is to be done. Recipes of other stages serve to start these by hand.
             if not any(workflow.dag.needrun_jobs()):
+                remove_old_links(plan)
                 recipes.write_recipes(plan)
                 atexit.register(print_results)
 

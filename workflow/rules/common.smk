@@ -8,7 +8,7 @@ from snakemake.utils import min_version
 
 from bertline.cluster.schedulers import export_own_job
 from bertline.planning import external_weights, inputs, recipes, targets
-from bertline.planning.names import check_links, write_links
+from bertline.planning.names import check_links, remove_old_links, write_links
 from bertline.planning.plan_file import plan_of_job, write_plan_file
 from bertline.planning.resolve import make_plan
 from bertline.results import paths

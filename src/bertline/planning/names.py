@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +20,14 @@ from bertline.results import paths
 from bertline.results.kept import link_best_model
 
 RUNS = str(Path(paths.RUN).parent)
+# Where links in a run's folder lead.
+TARGETS = [
+    re.sub(r"{\w+}", "*", template)
+    for template in (
+        *(paths.CORPUS, paths.DATASET, paths.PHASE, paths.PHASE_EXPORT, paths.FINETUNING, paths.KEPT_MODEL),
+        f"{paths.REPORT}/model-cards/*.md",
+    )
+]
 
 
 @dataclass(frozen=True)
@@ -61,25 +72,63 @@ def write_links(plan: Plan, *, existing_only: bool) -> None:
     What leads into a report stays as it is until the new report exists: often only a part of the plan is asked for.
     Raises BertlineError as `check_links` does.
     """
-    check_links(plan)
+    links = check_links(plan)
     reports = paths.REPORT.format(fingerprint="")
-    for link, target in _links(plan).items():
+    for link, target in links.items():
         if Path(target).exists() or not (existing_only or target.startswith(reports)):
             write_link(Path(link), Path(target))
     for key in plan.kept:
         link_best_model(key)
 
 
-def check_links(plan: Plan) -> None:
-    """Raise BertlineError for files and folders in the place of links, which would lead to old results for ever."""
-    links = [*_links(plan), *(paths.KEPT_MODEL.format(kept=key) for key in plan.kept)]
-    copies = [link for link in links if Path(link).exists() and not Path(link).is_symlink()]
+def remove_old_links(plan: Plan) -> None:
+    """Remove links that the plan's runs have of an earlier configuration, and the folders that are empty then.
+
+    The results to which they lead stay, and so do the links of a task that is left out because its data is absent.
+    """
+    links = _links(plan)
+    for name, run in plan.runs.items():
+        run_folder = Path(paths.RUN.format(run=name))
+        skipped = {str(run_folder / task) for task in run["skipped"]}
+        for folder, folders, files in os.walk(run_folder):
+            for link in (Path(folder, entry) for entry in [*folders, *files]):
+                if str(link) in links or not link.is_symlink() or not skipped.isdisjoint(map(str, link.parents)):
+                    continue
+                if _leads_to_result(link):
+                    link.unlink(missing_ok=True)  # another process may have done it
+                    _remove_empty_folders(link.parent, run_folder)
+
+
+def _leads_to_result(link: Path) -> bool:
+    """Return whether a link leads to a result as those of `write_links` do: relative, and by a fingerprint."""
+    target = link.readlink()
+    path = Path(os.path.normpath(link.parent / target))
+    is_part = link.name.startswith(".")  # another process is just writing it
+    return not (is_part or target.is_absolute()) and any(path.match(pattern) for pattern in TARGETS)
+
+
+def _remove_empty_folders(folder: Path, run_folder: Path) -> None:
+    with suppress(OSError):  # the first that is not empty
+        while folder != run_folder:
+            folder.rmdir()
+            folder = folder.parent
+
+
+def check_links(plan: Plan) -> dict[str, str]:
+    """Return what `_links` does.
+
+    Raises BertlineError for files and folders in the place of links, which would lead to old results for ever.
+    """
+    links = _links(plan)
+    all_links = [*links, *(paths.KEPT_MODEL.format(kept=key) for key in plan.kept)]
+    copies = [link for link in all_links if Path(link).exists() and not Path(link).is_symlink()]
     if copies:
         raise BertlineError(
             f"{copies[0]} is a copy in the place of a link, as `cp -rL` and `scp -r` make it, and leads to old results "
             "when a setting changes; copy the folder again with `rsync -a`, or, if results/ has what was copied, "
             f"delete the copies: rm -r {shlex.join(copies)}"
         )
+    return links
 
 
 def _links(plan: Plan) -> dict[str, str]:
