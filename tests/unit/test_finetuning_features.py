@@ -197,6 +197,7 @@ def test_the_default_layers_are_all_of_a_small_network(model: Path, tmp_path: Pa
         ({"layers": (-4,)}, r"layers: given -4, allowed for .* are -3 to 2"),
         ({"layers": (-1, -1)}, r"layers: given -1, -1; name each once"),
         ({"columns": ("a", "b", "c")}, r"columns: given a, b, c, allowed are one or two: a text or a pair"),
+        ({"columns": ("a",)}, r"^columns: given a, but \.txt files have no named columns; leave it out$"),
         ({"max_sequence_length": 65}, r"max_sequence_length: given 65, allowed for .* is at most 64"),
         ({"output": "out.npy"}, r"out\.npy: given '\.npy', allowed are \.jsonl, \.parquet, \.h5"),
         ({"inputs": "empty.txt"}, r"empty\.txt: no input; name files with at least one"),

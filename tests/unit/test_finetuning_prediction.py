@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -418,6 +419,23 @@ def test_columns_that_the_model_cannot_take_are_one_line(
             tmp_path / "o.jsonl",
             columns=columns,
         )
+
+
+@pytest.mark.parametrize(
+    ("task", "names", "columns", "message"),
+    [
+        ("names", ["names.conll"], ["a"], "columns: given a, but .conll files have no named columns; leave it out"),
+        ("names", ["IN.CONLLU", "names.conll"], ["a"], "columns: given a, but .conll, .conllu files have no named"),
+        ("squad_v1", ["squad_v1.json"], ["a", "b", "c"], "columns: given a, b, c, but .json files have no named"),
+    ],
+)
+def test_columns_of_inputs_that_have_none_are_one_line(
+    finished: Path, tmp_path: Path, task: str, names: list[str], columns: list[str], message: str
+) -> None:
+    (finished / "IN.CONLLU").write_text("1\tn1\n")
+    model, inputs = load_finetuned(finished / task / "huggingface"), [finished / name for name in names]
+    with pytest.raises(BertlineError, match=f"^{re.escape(message)}"):
+        predict_files(model, inputs, tmp_path / "o.jsonl", columns=columns)
 
 
 def test_the_scripts_take_the_precisions_of_the_schema() -> None:

@@ -259,6 +259,10 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
             "predict.new.columns: given w, but .conll files have no named columns; leave it out",
         ),
         (
+            {"columns": ["w"], "inputs": ["NEW.CONLL"], "model": "theirs"},
+            "predict.new.columns: given w, but .conll files have no named columns; leave it out",
+        ),
+        (
             {"kind": "features", "columns": ["a", "b"]},
             "features.new.columns: given a, b, but .txt files have no named columns; leave it out",
         ),
@@ -303,7 +307,7 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
     ],
 )
 def test_an_impossible_prediction_is_one_line(entry: dict[str, Any], message: str) -> None:
-    for name in ("new.conll", "pic.pdf"):
+    for name in ("new.conll", "NEW.CONLL", "pic.pdf"):
         Path(name).write_text("a\n")
     shutil.copytree("theirs", "answers")
     Path("answers/config.json").write_text(

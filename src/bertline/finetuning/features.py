@@ -20,7 +20,7 @@ from bertline.finetuning.examples import read_texts
 from bertline.finetuning.feature_files import OUTPUTS, Pooling, open_feature_file
 from bertline.finetuning.prediction import check_ids, set_token_types
 from bertline.finetuning.prediction_files import check_output
-from bertline.finetuning.prediction_options import check_inputs_of_features
+from bertline.finetuning.prediction_options import check_inputs_of_features, check_named_columns
 from bertline.finetuning.sequences import Sequences
 from bertline.finetuning.tables import read_lines
 from bertline.finetuning.text_task import sequences_of_texts
@@ -80,6 +80,7 @@ def extract_features(
         raise BertlineError(f"layers: given {', '.join(map(str, layers))}; name each once")
     if not 1 <= len(columns) <= 2:
         raise BertlineError(f"columns: given {', '.join(columns)}, allowed are one or two: a text or a pair")
+    check_named_columns("features", columns, inputs)
     for layer in layers:
         if not -depth - 1 <= layer <= depth:
             raise BertlineError(f"layers: given {layer}, allowed for {model} are -{depth + 1} to {depth}")

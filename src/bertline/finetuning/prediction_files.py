@@ -23,6 +23,7 @@ from bertline.finetuning.prediction_options import (
     check_columns,
     check_format,
     check_inputs,
+    check_named_columns,
 )
 from bertline.finetuning.squad_answers import n_best
 from bertline.finetuning.squad_windows import Question, SquadFile, read_squad
@@ -63,6 +64,7 @@ def predict_files(
     else:
         check_columns(model.head, columns, model.columns)
     check_inputs(model.head, inputs)
+    check_named_columns("predict", columns, inputs)
     records: Iterator[Json] = (record for path in inputs for record in read_inputs(model, path, columns))
     if model.head == "answer" and output.suffix.lower() != ".jsonl":  # whose readers find an answer by its id
         records = _with_unique_ids(model, inputs, columns)

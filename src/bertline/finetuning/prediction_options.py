@@ -13,7 +13,7 @@ from bertline.console import BertlineError
 from bertline.files import SCHEMA
 from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
 from bertline.finetuning.tables import SUFFIXES as TABLE_SUFFIXES
-from bertline.settings.configuration import definition, load_schema
+from bertline.settings.configuration import defaults_of, definition, load_schema
 from bertline.tasks.registry import RANKING, name_of_task
 from bertline.tasks.task import Head
 
@@ -30,6 +30,7 @@ OUTPUTS: dict[Head, tuple[str, ...]] = {
     "answer": (".jsonl", ".tsv", ".json"),
 }
 FEATURE_INPUTS = (".txt", *TABLE_SUFFIXES)
+Kind = Literal["predict", "features"]
 
 
 def range_of(kind: str, setting: str) -> Number:
@@ -82,6 +83,17 @@ def _check_suffixes(inputs: Sequence[Path], allowed: Sequence[str], wording: str
     for path in inputs:
         if path.suffix.lower() not in allowed:
             raise BertlineError(f"inputs: given '{path}', {wording} {', '.join(allowed)}; convert the file")
+
+
+def check_named_columns(kind: Kind, columns: Sequence[str], inputs: Sequence[Path]) -> None:
+    """Raise BertlineError, beginning with the option, for names of columns if no input has any."""
+    is_default = not columns if kind == "predict" else list(columns) == defaults_of("features")["columns"]
+    suffixes = {path.suffix.lower() for path in inputs}
+    if suffixes and not is_default and suffixes.isdisjoint(TABLE_SUFFIXES):
+        raise BertlineError(
+            f"columns: given {', '.join(columns)}, but {', '.join(sorted(suffixes))} files have no named columns; "
+            "leave it out"
+        )
 
 
 def check_format(head: Head, output: Path, count: int) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 from bertline.console import BertlineError
 from bertline.files import Json, read_object
 from bertline.finetuning.conll import FORM, is_conll_u
-from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
 from bertline.finetuning.prediction_options import (
+    Kind,
     check_answer_options,
     check_columns,
     check_format,
     check_inputs,
     check_inputs_of_features,
+    check_named_columns,
     check_ranks,
 )
 from bertline.fingerprint import fingerprint, stage_versions
@@ -32,9 +33,8 @@ from bertline.tasks.registry import RANKING, description_of, texts_of_task
 from bertline.tasks.task import Head
 
 # Default files by key of the configuration, which is also the key of the plan's entries.
-DEFAULT_OUTPUTS = {"predict": paths.PREDICTION, "features": paths.FEATURES}
+DEFAULT_OUTPUTS: dict[Kind, str] = {"predict": paths.PREDICTION, "features": paths.FEATURES}
 RANKED = ("collection", "queries", "candidates")  # the files of a ranking
-WITHOUT_COLUMNS = {"predict": (*CONLL_SUFFIXES, ".json"), "features": (".txt",)}  # files whose columns have no names
 # Folders of the graph, in which no output overwrites a result.
 FOLDERS = ("results", "resources", "logs", "benchmarks")
 
@@ -61,7 +61,10 @@ def add_predictions(plan: Plan) -> None:
                 _check_features(plan, key, given, model, files)
             else:
                 _check_task(plan, key, given, model, files, Path(output))
-            _check_columns(kind, key, given, files)
+            try:
+                check_named_columns(kind, given.get("columns", ()), files)
+            except BertlineError as error:
+                raise BertlineError(f"configuration: {key}.{error}") from None
             options = {
                 part: value for part, value in given.items() if part not in ("model", "inputs", "output", *RANKED)
             }
@@ -212,17 +215,6 @@ def _word_column(plan: Plan, model: Json) -> int:
         table = read_object(path).get("table") if path.is_file() else None
     word = table.get("word", 0) if isinstance(table, dict) else 0
     return word if isinstance(word, int) else 0
-
-
-def _check_columns(kind: str, key: str, given: Json, files: list[Path]) -> None:
-    """Raise BertlineError for names of columns if no input has any."""
-    columns, suffixes = given.get("columns", []), {file.suffix for file in files}
-    is_default = not columns if kind == "predict" else columns == defaults_of("features")["columns"]
-    if files and not is_default and suffixes <= set(WITHOUT_COLUMNS[kind]):
-        raise BertlineError(
-            f"configuration: {key}.columns: given {', '.join(columns)}, but {', '.join(sorted(suffixes))} files have "
-            "no named columns; leave it out"
-        )
 
 
 def _finetuning_of(plan: Plan, model: Json) -> FinetuningRecipe | None:
