@@ -217,7 +217,7 @@ def read_text(path: Path | str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise BertlineError(f"{path} does not exist; check the path, or make it first") from None
-    except (IsADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise BertlineError(f"{path} cannot be read ({error.strerror}); give another file, or allow it") from None
     except UnicodeDecodeError as error:
         raise BertlineError(f"{path}: byte {error.start} is not UTF-8; give another file, or make it again") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import logging
 import os
@@ -154,6 +156,43 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(tmp_pat
     assert "step-00000006 is damaged" in caplog.text
     save(tmp_path, 6)
     assert find_checkpoint(tmp_path, "mine")[1]["step"] == 6
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_newest_checkpoint_that_the_disk_cannot_read_is_reported_and_the_one_before_used(
+    tmp_path, caplog, monkeypatch, name
+):
+    save(tmp_path, 3)
+    bad, digest_of, text_of = save(tmp_path, 6) / name, hashlib.file_digest, Path.read_text
+
+    def fail_for(path):
+        if Path(path) == bad:
+            raise OSError(errno.EIO, "Input/output error")  # of a read, which names no file
+
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, digest: fail_for(file.name) or digest_of(file, digest))
+    monkeypatch.setattr(Path, "read_text", lambda path, **given: fail_for(path) or text_of(path, **given))
+    assert find_checkpoint(tmp_path, "mine")[1]["step"] == 3
+    assert checkpoint_at(tmp_path, "mine", 6) is None
+    assert f"step-00000006 is damaged ({name} cannot be read" in caplog.text
+    assert "trying the one before" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_folder_in_place_of_a_file_of_a_checkpoint_is_damage(tmp_path, caplog, name):
+    save(tmp_path, 3)
+    path = save(tmp_path, 6) / name
+    path.unlink()
+    path.mkdir()
+    assert find_checkpoint(tmp_path, "mine")[1]["step"] == 3
+    assert f"step-00000006 is damaged ({name} cannot be read" in caplog.text
+
+
+def test_a_file_with_the_name_of_a_checkpoint_is_none(tmp_path):
+    save(tmp_path, 3)
+    (tmp_path / "step-00000099").touch()
+    assert find_checkpoint(tmp_path, "mine")[1]["step"] == 3
+    save(tmp_path, 6)
+    assert names(tmp_path) == ["durable.json", "step-00000003", "step-00000006", "step-00000099"]
 
 
 @pytest.mark.parametrize(

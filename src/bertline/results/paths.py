@@ -5,6 +5,7 @@ A template contains Snakemake's wildcards in braces: rules use it unchanged, Pyt
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -151,9 +152,10 @@ def finished_folders(template: str, outputs: tuple[str, ...]) -> list[Path]:
 def checkpoints_in(directory: Path) -> dict[int, Path]:
     """List the checkpoints in a directory by step, in ascending order.
 
-    Another folder that a user may have made, such as a copy, step-00000010.bak, is not a checkpoint.
+    Another folder that a user may have made, such as a copy, step-00000010.bak, is not a checkpoint, and no file is.
     """
-    named = ((CHECKPOINT_NAME.fullmatch(path.name), path) for path in directory.glob("step-*"))
+    found = (path for path in directory.glob("step-*") if not os.path.isfile(path))  # keeps what cannot be looked up
+    named = ((CHECKPOINT_NAME.fullmatch(path.name), path) for path in found)
     return dict(sorted((int(name[1]), path) for name, path in named if name is not None))
 
 

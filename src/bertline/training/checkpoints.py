@@ -8,8 +8,8 @@
     checkpoints/recipe.json                          the recipe during training, and the jobs so far: see started.py
 
 A checkpoint is written to a temporary directory, flushed to the disk and renamed. The newest valid one is used: a
-damaged one is reported and the one before it is used; one of another fingerprint is not changed: a phase refuses its
-folder, a fine-tuning reports it.
+damaged one, and one that the disk cannot read, is reported and the one before it is used; one of another fingerprint is
+not changed: a phase refuses its folder, a fine-tuning reports it.
 """
 
 from __future__ import annotations
@@ -337,14 +337,19 @@ def _object_in(path: Path) -> dict[str, Any]:
 
 
 def _damage(path: Path, state: Mapping[str, Any]) -> str | None:
+    """Return why a checkpoint with this state cannot be used; None if it can."""
     if not state:
         return f"{paths.STATE} cannot be read, or does not match its digest"
     if state.get("layout_version") != LAYOUT_VERSION:
         return f"layout version {state.get('layout_version')}, this version reads {LAYOUT_VERSION}"
     for name in FILES:
-        if not (path / name).exists():
+        try:
+            digest = sha256_of_file(path / name)
+        except FileNotFoundError:
             return f"{name} is missing"
-        if sha256_of_file(path / name) != state.get("digests", {}).get(name):
+        except OSError as error:  # of the disk, or a folder in place of the file
+            return f"{name} cannot be read ({error.strerror})"
+        if digest != state.get("digests", {}).get(name):
             return f"{name} does not match its digest"
     return None
 
