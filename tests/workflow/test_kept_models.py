@@ -60,9 +60,8 @@ def test_the_best_model_is_kept_under_a_name_and_one_that_is_needed_again_is_tra
     run_snakemake(folder, "finetune", *OPTIONS)
     assert model.resolve().parent == (model.parent / f"learning_rate-{BAD:g}/seed1").resolve()
     assert not model.with_name(f"learning_rate-{GOOD:g}").exists()
-    assert [
-        one["learning_rate"] for one in json.loads((model.parents[2] / "record.json").read_text())["finetunings"]
-    ] == [BAD]
+    described = json.loads((folder / "results/runs/theirs/record.json").read_text())
+    assert [one["learning_rate"] for one in described["finetunings"]] == [BAD]  # `make scores` shows it
 
     # The first choice and its model are still there; to keep all, nothing has to be trained.
     write_config(folder, grid={"learning_rate": [GOOD, BAD]})
