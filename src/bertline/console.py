@@ -23,6 +23,12 @@ REFUSED = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
     *(errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
 )
+# What to do if the disk does not take a file, or does not return it.
+DISK_FAILS = {
+    errno.EFBIG: "allow larger files (ulimit -f), or name a path on another disk",
+    errno.EIO: "check its disk or file server, and run the same command again",
+    errno.ESTALE: "check its disk or file server, and run the same command again",
+}
 
 
 # Characters of a message. It begins with the file and ends with what to do; what a file contains is quoted between.
@@ -76,8 +82,8 @@ def one_line_errors() -> Iterator[None]:
 def exit_on_errors() -> Iterator[None]:
     """Turn expected failures into one line on stderr and exit status 1.
 
-    `BertlineError`, full disks and paths that may not be used are expected; anything else is a bug and keeps its
-    traceback.
+    `BertlineError`, full and failing disks and paths that may not be used are expected; anything else is a bug and
+    keeps its traceback.
     """
     try:
         yield
@@ -92,6 +98,8 @@ def exit_on_errors() -> Iterator[None]:
         if error.filename and error.errno in REFUSED:
             todo = "or make it first" if error.errno == errno.ENOENT else "or allow it"
             sys.exit(f"error: {BertlineError(f'{error.filename}: {error.strerror}; name another path, {todo}')}")
+        if error.filename and error.errno in DISK_FAILS:
+            sys.exit(f"error: {BertlineError(f'{error.filename}: {error.strerror}; {DISK_FAILS[error.errno]}')}")
         raise
 
 

@@ -22,7 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bertline.console import DISK_IS_FULL, BertlineError, progress_of_bytes
+from bertline.console import DISK_FAILS, DISK_IS_FULL, BertlineError, progress_of_bytes
 
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ def write_atomically(path: Path | str, *, durable: bool = True, mode: int = 0o66
     """Yield an empty file next to `path`; on success fsync it and rename it to `path`, on failure remove it.
 
     Without `durable` nothing is synced: writing many files is fast, but a power failure may leave one empty. The umask
-    takes its bits from `mode`. An OSError of a full disk, and of a folder of this name, names `path`.
+    takes its bits from `mode`. An OSError of a full or failing disk, and of a folder of this name, names `path`.
     """
     path = Path(path)
     if path.is_dir():
@@ -81,7 +81,8 @@ def write_atomically(path: Path | str, *, durable: bool = True, mode: int = 0o66
         if durable:
             fsync_directory(path.parent)
     except OSError as error:
-        if error.errno in DISK_IS_FULL:  # most such errors have no name or the temporary one
+        # Most errors of a full disk have no name or the temporary one.
+        if error.errno in DISK_IS_FULL or (error.errno in DISK_FAILS and not error.filename):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pty
 import runpy
@@ -174,6 +175,34 @@ def test_a_path_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as caught, one_line_errors():
         write_text(tmp_path / "file/below.txt", "")
     assert str(caught.value) == f"error: {tmp_path}/file: File exists; name another path, or allow it"
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.EFBIG, "File too large; allow larger files (ulimit -f), or name a path on another disk"),
+        (errno.EIO, "Input/output error; check its disk or file server, and run the same command again"),
+        (errno.ESTALE, "Stale file handle; check its disk or file server, and run the same command again"),
+    ],
+)
+def test_a_file_that_the_disk_does_not_take_is_one_line(
+    tmp_path: Path, number: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file.txt"
+
+    def fail(*given: object, **more: object) -> None:
+        raise OSError(number, os.strerror(number))  # of a write, which names no file
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(SystemExit) as caught, one_line_errors():
+        write_text(path, "text")
+    assert str(caught.value) == f"error: {path}: {expected}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_the_disk_without_a_path_keeps_its_traceback() -> None:
+    with pytest.raises(OSError, match="Input/output error"), one_line_errors():
+        raise OSError(errno.EIO, "Input/output error")
 
 
 @pytest.mark.parametrize(

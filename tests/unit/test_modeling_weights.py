@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import SafetensorError
+from test_hdf5_full_disk import room_of
 
 from bertline.console import BertlineError
 from bertline.modeling import weights
@@ -20,10 +23,30 @@ def test_a_full_disk_is_reported_by_its_number_and_leaves_nothing(tmp_path, monk
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(weights, "save_file", fail)
-    with pytest.raises(OSError, match="no space left") as caught:
+    with pytest.raises(OSError, match="No space left") as caught:
         weights.save_tensors(tmp_path / "tensors", {"weight": torch.zeros(3)})
     assert caught.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_becomes_too_large_is_reported_by_its_number_and_leaves_nothing(tmp_path):
+    path = tmp_path / "tensors"
+    for size in (0, 100, 3999):
+        with room_of(size), pytest.raises(OSError, match="File too large") as caught:
+            save_tensors(path, {"weight": torch.zeros(1000)})
+        assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.ESTALE, errno.EDQUOT])
+def test_each_error_of_the_system_has_its_number_and_the_path(tmp_path, monkeypatch, number):
+    def fail(tensors, path, metadata):
+        raise SafetensorError(f"Error while serializing: I/O error: a text of the system (os error {number}) at path x")
+
+    monkeypatch.setattr(weights, "save_file", fail)
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
+        save_tensors(tmp_path / "tensors", {"weight": torch.zeros(3)})
+    assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "tensors"))
 
 
 def test_a_file_of_weights_is_readable_as_any_other(tmp_path):

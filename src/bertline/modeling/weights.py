@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,23 +11,23 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bertline.console import DISK_IS_FULL, BertlineError
+from bertline.console import BertlineError
 from bertline.files import write_atomically
 from bertline.modeling.huggingface_config import SEVERAL_FILES, WEIGHTS_INDEX
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors of any device to `path`, complete or not at all. Raises OSError when the disk is full."""
+    """Write tensors of any device to `path`, complete or not at all. Raises OSError, as for a full disk."""
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with write_atomically(path) as temporary:
         try:
             save_file(content, temporary, {"format": "pt"})
         except SafetensorError as error:
             # The package reports the system's error only in its text.
-            for number in DISK_IS_FULL:
-                if f"os error {number}" in str(error):
-                    raise OSError(number, "no space left", str(path)) from None
-            raise
+            found = re.search(r"\(os error (\d+)\)", str(error))
+            if found is None:
+                raise
+            raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from None
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
