@@ -138,9 +138,17 @@ def test_a_text_without_a_word_has_no_tag(finished: Path, tmp_path: Path) -> Non
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["words"] for row in rows] == [[], ["n1", "was", "born"], []]
     assert [len(row["tags"]) for row in rows] == [0, 3, 0]
-    (tmp_path / "empty.jsonl").write_text('{"text": ""}\n')
-    predict_files(model, [tmp_path / "empty.jsonl"], tmp_path / "out.conll")
-    assert (tmp_path / "out.conll").read_text().split() == []
+
+
+def test_a_conll_file_has_no_place_for_a_text_without_a_word(finished: Path, tmp_path: Path) -> None:
+    """Sentences behind it would be counted wrong."""
+    (tmp_path / "first.tsv").write_text("text\nn1\nn2\n")
+    (tmp_path / "in.tsv").write_text("text\nn1 was born\n \nx\n")
+    model, inputs = load_finetuned(finished / "names/huggingface"), [tmp_path / "first.tsv", tmp_path / "in.tsv"]
+    line = "in.tsv: input 2 has no word, and so no place in a .conll; remove it, or write a .jsonl"
+    with pytest.raises(BertlineError, match=f"{re.escape(line)}$"):
+        predict_files(model, inputs, tmp_path / "out.CONLL")
+    assert not (tmp_path / "out.CONLL").exists()
 
 
 def test_what_is_cut_off_is_reported(finished: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -68,6 +68,8 @@ def predict_files(
     records: Iterator[Json] = (record for path in inputs for record in read_inputs(model, path, columns))
     if model.head == "answer" and output.suffix.lower() != ".jsonl":  # whose readers find an answer by its id
         records = _with_unique_ids(model, inputs, columns)
+    elif output.suffix.lower() == ".conll":  # whose readers find a sentence by its number
+        records = _with_words(model, inputs, columns)
     done = 0
     with _writer(output, model) as write:
         shown = progress(records, description="predicting", unit="inputs")
@@ -135,6 +137,16 @@ def _with_unique_ids(model: FinetunedModel, inputs: Sequence[Path], columns: Seq
                     f"{path}: input {number}: the id '{record['id']}' appears twice in the inputs; make ids unique"
                 )
             seen.add(record["id"])
+            yield record
+
+
+def _with_words(model: FinetunedModel, inputs: Sequence[Path], columns: Sequence[str]) -> Iterator[Json]:
+    for path in inputs:
+        for number, record in enumerate(read_inputs(model, path, columns), start=1):
+            if not record["words"]:
+                raise BertlineError(
+                    f"{path}: input {number} has no word, and so no place in a .conll; remove it, or write a .jsonl"
+                )
             yield record
 
 
