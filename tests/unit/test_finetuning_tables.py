@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,24 @@ def test_a_label_that_names_no_class_makes_no_class(tmp_path: Path, cell: str) -
     with pytest.raises(BertlineError, match=r"d\.jsonl: line 2: column 'l': given .*, allowed is a class; ") as caught:
         text_task_of({"kind": "classification", "texts": ["t"], "label": "l"}, str(path))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cells", "line", "message"),
+    [
+        (("0", "1", "0.0"), 3, "given 0.0, and 0 in another record; write both alike"),
+        (("2.0", "1", "2"), 3, "given 2, and 2.0 in another record; write both alike"),
+    ],
+)
+def test_an_integer_and_the_same_number_with_a_point_are_not_two_classes(
+    tmp_path: Path, cells: tuple[str, ...], line: int, message: str
+) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text("".join(f'{{"l": {cell}}}\n' for cell in cells))
+    with pytest.raises(BertlineError, match=rf"d\.jsonl: line {line}: column 'l': {re.escape(message)}$"):
+        read_labels(path, "l")
+    path.write_text("".join(f'{{"l": {cell}}}\n' for cell in (*cells[:2], '"7"', "7.0", "1.5")))
+    assert len(read_labels(path, "l")) == 5  # a text is no number
 
 
 def test_an_empty_cell_is_not_a_class_of_a_csv(tmp_path: Path) -> None:

@@ -149,12 +149,22 @@ def read_texts(path: Path | str, columns: Sequence[str], task: TextTask | None =
 
 
 def read_labels(path: Path | str, column: str) -> tuple[str, ...]:
-    """Return all distinct values of a column, sorted. Raises BertlineError as `read_examples` does."""
-    found = {
-        _class(cells[0], f"{where}: column '{column}'")
-        for where, cells in read_columns(Path(path), [column])
-        if cells is not None
-    }
+    """Return all distinct values of a column, sorted.
+
+    Raises BertlineError as `read_examples` does, and for a number that is written in two ways, such as 1 and 1.0.
+    """
+    found: set[str] = set()
+    numbers: dict[float, str] = {}
+    for where, cells in read_columns(Path(path), [column]):
+        if cells is None:
+            continue
+        (cell,), place = cells, f"{where}: column '{column}'"
+        name = _class(cell, place)
+        found.add(name)
+        if isinstance(cell, int | float) and not isinstance(cell, bool):
+            other = numbers.setdefault(cell, name)
+            if other != name:  # they would be two classes
+                raise BertlineError(f"{place}: given {name}, and {other} in another record; write both alike")
     return tuple(sorted(found))
 
 
