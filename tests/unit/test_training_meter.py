@@ -110,3 +110,16 @@ def test_a_rank_without_a_part_of_the_batches_reports_no_padding(clock: Clock, m
     clock.now += 2
     counted.add(step(2.0)._replace(tokens=(TOKENS, 4 * TOKENS)))
     assert counted.read()["train/padding_share"] == pytest.approx(0.75)
+
+
+def test_a_point_may_be_the_first_act_after_a_restart(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when training stopped within the evaluation of a step."""
+    counted, resumed = made(monkeypatch), made(monkeypatch)
+    for norm in (1.0, 2.0):
+        clock.now += 2
+        counted.add(step(2.0)._replace(norm=norm))
+    resumed.restore(counted.state())
+    metrics, expected = resumed.read(), counted.read()
+    names = [f"train/{name}" for name in ("loss", "mlm_accuracy", "step_loss", "learning_rate", "gradient_norm")]
+    assert [metrics[name] for name in names] == [expected[name] for name in names]
+    assert metrics["train/gradient_norm"] == 2.0

@@ -47,12 +47,15 @@ def test_it_does_not_grow_without_end():
 
 def test_it_continues_where_it_stopped():
     scale, resumed = LossScale("fp16"), LossScale("fp16")
-    for step in range(5000):
+    for step in range(4800):
         scale.update(finite=step % 2900 != 0)
     resumed.restore(scale.state())
+    values = []
     for step in range(3000):
-        assert scale.update(finite=step != 7) == resumed.update(finite=step != 7)
+        assert scale.update(finite=step != 700) == resumed.update(finite=step != 700)
         assert scale.value == resumed.value
+        values.append(scale.value)
+    assert values[101] == 2 * values[99]  # after 1,899 good steps before the stop, and 101 after it
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])

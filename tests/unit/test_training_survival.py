@@ -339,6 +339,13 @@ def test_many_in_a_row_return_to_the_last_checkpoint_and_continue_after_them(gro
     assert [point["step"] for point in journal(tmp_path / "phase")] == list(range(41))
 
 
+def test_skipped_batches_with_updates_between_them_are_not_in_a_row(group, card, tmp_path, caplog):
+    phase = run_phase(group, card, tmp_path / "phase", poisoned=set(range(6, 6 + 2 * MAX_SKIPPED_IN_A_ROW, 2)))
+    assert "returning to step" not in caplog.text
+    assert (phase.progress.step, phase.progress.skipped) == (40, MAX_SKIPPED_IN_A_ROW)
+    assert read_json(tmp_path / "phase/checkpoints/step-00000040/state.json")["skipped_in_a_row"] == []
+
+
 def test_what_a_stop_saves_among_skipped_batches_is_not_returned_to(group, card, tmp_path, caplog):
     """If the weights themselves are corrupt, the checkpoint before is as good as without the stop."""
     poisoned = set(range(12, 12 + MAX_SKIPPED_IN_A_ROW))
@@ -461,6 +468,11 @@ def test_a_kill_after_a_repeated_evaluation_writes_its_point_once(group, card, t
     with monkeypatch.context() as killed:
         killed.setattr(CheckpointWriter, "start", lambda *given: None)
         assert not run_phase(group, card, tmp_path / "parts", **options, stop_at=5).progress.unreported
+    # Its checkpoint was not written again, as it is by a process that lives on.
+    state = tmp_path / "parts/checkpoints/step-00000004/state.json"
+    assert read_json(state)["unreported"]
+    run_phase(group, card, tmp_path / "parts", **options, stop_at=5)
+    assert not read_json(state)["unreported"]
     run_phase(group, card, tmp_path / "parts", **options)
     whole, parts = (
         [(point["step"], point["metrics"].get("held_out/mlm_loss")) for point in journal(tmp_path / name)]

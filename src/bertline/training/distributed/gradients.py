@@ -139,7 +139,6 @@ class Gradients:
 
     def zero(self) -> None:
         """Set gradients and statistics to zero."""
-        self._is_last = False
         if self._flat is not None:
             self._buffer.zero_()
             return
