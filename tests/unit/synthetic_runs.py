@@ -183,6 +183,7 @@ def write_finetuning(root: Path, task: str, seed: int, start: str, rate: float, 
         "start": start,
         "initial_weights": {"phase": "phase2"} if start == "pretrained" else None,
         "data": {"train": "train.tsv", "dev": "dev.tsv"},
+        "sha256": {"train.tsv": "1" * 64, "dev.tsv": "2" * 64},
         "settings": {
             "epochs": 3,
             "batch_size": 32,

@@ -11,6 +11,7 @@ import pytest
 from synthetic_runs import journal_line, write, write_finetuning, write_journal, write_run
 
 from bertline.console import BertlineError
+from bertline.fingerprint import fingerprint
 from bertline.results.describe import describe_network, flatten
 from bertline.results.journal import read_journal, read_last_points
 from bertline.results.records import Finetuning, read_record, records_in
@@ -217,26 +218,32 @@ def test_a_network_is_described_by_its_own_name(architecture: dict[str, str], na
     assert describe_network(architecture | shape) == expected
 
 
+def dataset_of(data: dict[str, str], sha256: dict[str, str] | None) -> DatasetInput | None:
+    recipe = {"data": data} | ({} if sha256 is None else {"sha256": sha256})
+    ranking = {"task": "ranking/marco", "seed": 1, "result": {"examples": {"dev_queries": 3}}}
+    return _task_dataset(Finetuning("ranking/marco/seed1", "f", Path(), recipe, journal=[], finished=True, **ranking))
+
+
 @pytest.mark.parametrize("kind", ["tsv", "tfrecords"])
-def test_a_ranking_has_the_collection_and_its_queries_as_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_ranking_has_the_collection_and_its_queries_as_data(kind: str) -> None:
     names = ("train_queries", "dev_queries", "dev_qrels") if kind == "tsv" else ("train_tfrecords", "dev_tfrecords")
-    for name in names:
-        Path(name).write_text("1\tx\n") if kind == "tsv" else Path(name).mkdir()
 
-    def dataset_of(collection: str) -> DatasetInput | None:
-        Path("results/collections", collection).mkdir(parents=True, exist_ok=True)
-        data = {name: name for name in names} | {"collection": f"results/collections/{collection}"}
-        result = {"examples": {"dev_queries": 3}}
-        ranking = {"task": "ranking/marco", "seed": 1, "result": result, "journal": [], "finished": True}
-        return _task_dataset(Finetuning("ranking/marco/seed1", "f", Path(), {"data": data}, **ranking))
+    def of(collection: str, digest: str = "1" * 64) -> DatasetInput:
+        data = {name: f"{name}.tsv" for name in names} | {"collection": f"results/collections/{collection}"}
+        found = dataset_of(data, {f"{name}.tsv": digest for name in names})
+        assert found is not None
+        return found
 
-    first, second = dataset_of("0123"), dataset_of("4567")
-    assert first is not None
-    assert second is not None
-    assert (first.name, first.source) == ("ranking/marco", names[1])
-    assert first.digest != second.digest
-    Path(names[0]).rename("elsewhere")
-    assert dataset_of("0123") is None
+    assert (of("0123").name, of("0123").source) == ("ranking/marco", f"{names[1]}.tsv")
+    assert len({of("0123").digest, of("4567").digest, of("0123", "2" * 64).digest}) == 3
+
+
+def test_the_digest_of_a_task_is_of_what_its_recipe_names_not_of_where_the_files_are() -> None:
+    digests = {"train": "1" * 64, "dev": "2" * 64, "collection": "0123"}
+    data = {"train": "a/train.tsv", "dev": "a/dev.tsv", "collection": "results/collections/0123"}
+    found = dataset_of(data, {data["train"]: digests["train"], data["dev"]: digests["dev"]})
+    assert found is not None
+    assert found.digest == fingerprint(digests)
+    sources = [dataset_of({"dev": f"resources/evaluation/{source}/dev.tsv"}, {}) for source in ("0123", "4567")]
+    assert len({source.digest for source in sources if source is not None}) == 2
+    assert dataset_of(data, None) is None  # a recipe of an earlier version: the files may be others now

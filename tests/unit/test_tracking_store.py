@@ -22,6 +22,8 @@ from mlflow.exceptions import MlflowException
 from synthetic_runs import START, journal_line, write, write_journal, write_run
 
 from bertline.console import BertlineError
+from bertline.files import sha256_of_file
+from bertline.fingerprint import fingerprint
 from bertline.reporting.page import write_report
 from bertline.results.journal import read_journal
 from bertline.tracking import following, publishing, sqlite_file, store
@@ -127,8 +129,6 @@ def test_the_tree_has_its_parents_parameters_tags_and_artifacts(record: Path) ->
 
 def test_a_fine_tuning_has_its_data_and_its_predictions_and_every_run_a_source(record: Path) -> None:
     folder = Path("results/finetunings/squad_v1-pretrained-0.0005-1")
-    for name in ("train.tsv", "dev.tsv"):
-        Path(name).write_text(name)
     (folder / "predictions.json").write_text('{"1": "a river"}')
     sent = track([record], uri())["sent"]
     held, client = runs(), MlflowClient(uri())
@@ -145,9 +145,25 @@ def test_a_fine_tuning_has_its_data_and_its_predictions_and_every_run_a_source(r
     assert sources["squad_v1/seed1"] == "workflow/scripts/finetune.py"
     assert all((SCRIPT.parents[2] / source).is_file() for source in sources.values())
     assert track([record], uri())["sent"] == 0 < sent
-    Path("dev.tsv").write_text("other data")
+
+
+@pytest.mark.parametrize("since", ["unchanged", "changed", "moved"])
+def test_a_fine_tuning_has_the_digest_of_what_it_was_trained_on(record: Path, since: str) -> None:
+    path = Path("results/finetunings/squad_v1-pretrained-0.0005-1/recipe.json")
+    for name in ("train.tsv", "dev.tsv"):
+        Path(name).write_text(name)
+    digests = {name: sha256_of_file(Path(name)) for name in ("train.tsv", "dev.tsv")}
+    write(path, json.loads(path.read_text()) | {"sha256": digests})
+    if since == "changed":
+        Path("dev.tsv").write_text("other data")
+    elif since == "moved":
+        Path("dev.tsv").rename("moved.tsv")
     track([record], uri())
-    assert runs()["squad_v1/seed1"].inputs.dataset_inputs == run.inputs.dataset_inputs  # it was not trained on these
+    (given,) = runs()["squad_v1/seed1"].inputs.dataset_inputs
+    assert given.dataset.digest == fingerprint({"train": digests["train.tsv"], "dev": digests["dev.tsv"]})
+    write(path, json.loads(path.read_text()) | {"sha256": digests | {"dev.tsv": "f" * 64}})
+    track([record], uri())  # a store keeps the digest that it has
+    assert runs()["squad_v1/seed1"].inputs.dataset_inputs == [given]
 
 
 def test_tracking_twice_adds_nothing(record: Path) -> None:

@@ -351,18 +351,20 @@ def _dataset_input(record: Record, context: str) -> DatasetInput | None:
 
 
 def _task_dataset(finetuning: Finetuning) -> DatasetInput | None:
-    """Return the data of a finished fine-tuning's task; None if its files are no longer there.
+    """Return the data of a finished fine-tuning's task; None if its recipe is of a version without digests.
 
-    The tokenized collections of a ranking are folders, each named by its fingerprint.
+    It is what was trained on, by the recipe: the files may have been changed or moved since. A download or a tokenized
+    collection has the fingerprint of its source in its path.
     """
-    files = {name: Path(path) for name, path in finetuning.recipe.get("data", {}).items()}
-    if not finetuning.finished or not files or not all(path.exists() for path in files.values()):
+    files, sha256 = finetuning.recipe.get("data", {}), finetuning.recipe.get("sha256")
+    if not finetuning.finished or not files or sha256 is None:
         return None
-    digests = {name: path.name if path.is_dir() else digest_of_file(path) for name, path in files.items()}
+    collections = paths.COLLECTION.format(collection="")
+    digests = {name: sha256.get(path, path.removeprefix(collections)) for name, path in files.items()}
     return DatasetInput(
         name=finetuning.group,
         digest=fingerprint(digests),
-        source=str(next(files[name] for name in _DEVELOPMENT_SETS if name in files)),
+        source=next(files[name] for name in _DEVELOPMENT_SETS if name in files),
         profile=json.dumps(finetuning.result.get("examples", {}), sort_keys=True),
         context="fine-tuning",
     )
