@@ -162,3 +162,16 @@ def test_the_version_of_half_precision_alters_no_other_fine_tuning(
     before = plan_of(config).finetunings.keys()
     monkeypatch.setitem(STAGE_VERSIONS, "half_precision", 0)
     assert (plan_of(config).finetunings.keys() != before) == is_renamed
+
+
+@pytest.mark.parametrize(
+    ("descriptions", "said"), [(("one", "other"), ""), (("one", "other", "one"), ""), (("one", "one"), "one")]
+)
+def test_the_card_of_a_fine_tuning_that_runs_share_has_no_description_of_only_one_of_them(
+    descriptions: tuple[str, ...], said: str
+) -> None:
+    run = CONFIG["runs"]["first"]
+    runs = {f"run{number}": {**run, "description": text} for number, text in enumerate(descriptions)}
+    plan = plan_of(changed(runs=runs))
+    assert len(plan.finetunings) == 4  # as of one run
+    assert {recipe["description"] for recipe in plan.finetunings.values()} == {said}

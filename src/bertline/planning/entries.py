@@ -101,7 +101,7 @@ class FinetuningRecipe(TypedDict):
 
     Attributes:
         start: what it starts from, "pretrained" or "random".
-        description: of the run, for the model's card.
+        description: of the run, for the model's card; empty if runs with several share it.
         dataset: whose tokenizer it uses; None if `tokenizer` is its file.
         model: the network's configuration, or {"directory": folder} of external weights.
         settings: with all defaults, without `PLANNED_SETTINGS`.

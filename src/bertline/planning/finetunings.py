@@ -71,6 +71,8 @@ def add_finetunings(plan: Plan, run: RunEntry, start: Start, task: str, settings
         for seed in range(1, settings["seeds"] + 1):
             recipe = _recipe(plan, run, start, task, data, chosen, begins=begins, seed=seed)
             key = recipe["fingerprint"]
+            if key in plan.finetunings and plan.finetunings[key]["description"] != recipe["description"]:
+                recipe["description"] = ""  # each is of one run, and the card of all that share it
             plan.finetunings[key] = recipe
             run["finetunings"][f"{place}/seed{seed}"] = key
             choices.setdefault(name if begins == "pretrained" else f"{name}/random-weights", []).append(key)
