@@ -374,6 +374,18 @@ def test_the_card_has_the_scores_on_a_test_set_apart(tmp_path: Path) -> None:
             f"Starts from the weights of the pretraining phase {'a' * 16} at step 1,500.",
         ),
         ({"directory": "models/theirs"}, "Starts from the weights in theirs."),
+        (
+            {"directory": "results/runs/demo/export", "content": "b" * 16},
+            f"Starts from the weights in export (digest {'b' * 16}).",
+        ),
+        (
+            {"directory": "resources/weights/0123", "content": "b" * 16, "name": "/home/me/google"},
+            f"Starts from the weights google (digest {'b' * 16}).",
+        ),
+        (
+            {"directory": "resources/weights/0123", "content": "b" * 16, "name": "a/b at 0123", "hub": "a/b"},
+            "Starts from the weights a/b at 0123.",
+        ),
     ],
 )
 def test_the_card_says_what_the_training_started_from(tmp_path: Path, initial: Json, said: str) -> None:

@@ -253,6 +253,16 @@ def test_the_model_card_is_one_that_the_hub_reads(record: Path) -> None:
     assert "The development sets are not the official ones for SQuAD 1.1, CoLA, MRPC, RTE." in card.text
 
 
+def test_the_model_card_names_external_weights_by_their_digest_and_not_by_their_path(record: Path) -> None:
+    path = Path("results/phases/phase1/recipe.json")
+    initial = {"directory": "/home/me/theirs", "content": "b" * 16}
+    write(path, json.loads(path.read_text()) | {"initial_weights": initial})
+    write_report([record], Path("report"))
+    card = Path("report/model-cards/demo.md").read_text()
+    assert f"Starts from the weights in theirs (digest {'b' * 16})." in card
+    assert "/home/me" not in card
+
+
 def test_the_model_card_of_the_best_step_says_of_which_step_its_loss_is(record: Path) -> None:
     write_report([record], Path("last"))
     ended = "Ended with a held-out loss of {:.3f} nats per masked token after"

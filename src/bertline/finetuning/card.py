@@ -51,10 +51,8 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
     """
     from huggingface_hub import ModelCardData
 
-    task, initial = recipe["task"], dict(recipe["initial_weights"] or {})
+    task, initial = recipe["task"], describe.weights_in_card(recipe)
     group = name_of_task(task)
-    if "directory" in initial:
-        initial["directory"] = Path(initial["directory"]).name  # the path on this machine is private
     of_set: dict[str, dict[str, float]] = {"development": {}, "test": {}}
     for name, value in metrics["scores"].items():
         of_set["test" if describe.is_of_test_set(name) else "development"][name] = value
@@ -64,7 +62,7 @@ def model_card(recipe: Mapping[str, Any], metrics: Mapping[str, Any], head: Head
         pipeline_tag=PIPELINES[head],
         tags=[describe.network_tag(recipe["model"]), task],
         datasets=[TASKS[task].hub] if on_official else None,
-        base_model=initial.get("hub"),
+        base_model=(initial or {}).get("hub"),
         metrics=list(dict.fromkeys(METRICS.get(name, name) for name in sorted(of_set["development"]))),
         model_name=describe.task_title(task) if on_official else None,
         eval_results=[result_on_hub(group, name, metrics["scores"][name]) for name in sorted(on_official)] or None,

@@ -19,7 +19,7 @@ from bertline.reporting.data import corpus_rows
 from bertline.reporting.scores import ScoreRow, not_official, score_rows, seen_in_training
 from bertline.results import describe
 from bertline.results.curves import cost_of, phase_facts
-from bertline.results.records import Record
+from bertline.results.records import Phase, Record
 
 
 def card_of_run(run: Record) -> str:
@@ -33,13 +33,18 @@ def card_of_run(run: Record) -> str:
         network=describe.describe_network(finished[-1].recipe["model"]),
         data=describe.describe_dataset(run.dataset.card) if run.dataset.card else "",
         corpora=corpus_rows(run.dataset.card),
-        phases=[(phase_facts(phase), describe.describe_phase(phase.recipe, run.phase_names)) for phase in finished],
+        phases=[(phase_facts(phase), _describe_phase(phase, run)) for phase in finished],
         cost=cost_of(finished),
         rows=[row for row in rows if row.pretrained],
         chosen_on_dev=describe.CHOSEN_ON_DEV,
         notes=[*seen_in_training(rows), *not_official(rows)],
     )
     return f"---\n{_metadata(run, rows).to_yaml(line_break=chr(10))}\n---\n\n{body}"
+
+
+def _describe_phase(phase: Phase, run: Record) -> str:
+    recipe = {**phase.recipe, "initial_weights": describe.weights_in_card(phase.recipe)}
+    return describe.describe_phase(recipe, run.phase_names)
 
 
 def template(name: str, **settings: Any) -> jinja2.Template:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from bertline.files import SCHEMA, Json
@@ -170,6 +171,20 @@ def describe_finetuning(recipe: Mapping[str, Any], phases: Mapping[str, str], se
             _start(recipe.get("initial_weights"), phases),
         ]
     )
+
+
+def weights_in_card(recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a recipe's initial weights as a card, which others read, describes them.
+
+    Where a folder is on this machine is private, and tells others nothing: its name and the digest of its content are
+    there instead. A model of the Hub has its id and revision.
+    """
+    initial = dict(recipe.get("initial_weights") or {})
+    if "directory" in initial and "hub" not in initial:
+        key = "name" if "name" in initial else "directory"
+        digest = f" (digest {initial['content']})" if "content" in initial else ""
+        initial[key] = Path(initial[key]).name + digest
+    return initial or None
 
 
 def describe_dataset(card: Mapping[str, Any]) -> str:
