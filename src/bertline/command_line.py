@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter, Token
+from cyclopts.validators import Number
 
 from bertline.console import BertlineError, one_line_errors
 from bertline.files import Recipe, read_json
@@ -26,6 +27,7 @@ Parameter(converter=_read_recipe, n_tokens=1, accepts_keys=False)(Recipe)
 
 READER_ENDED = 141  # exit status of a command whose reader ended before its work: 128 + SIGPIPE
 Settings = Annotated[Sequence[str], Parameter(name="--set")]  # replaced settings of a configuration, PATH=VALUE
+Threads = Annotated[int | None, Parameter(validator=Number(gte=1))]  # None: all
 
 
 def command_line(command: Callable[..., object], text: str | None) -> App:

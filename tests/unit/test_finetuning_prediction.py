@@ -24,7 +24,7 @@ from bertline.finetuning import prediction_files
 from bertline.finetuning.options import Options
 from bertline.finetuning.prediction import SETTINGS, load_finetuned
 from bertline.finetuning.prediction_files import predict_files, predictions
-from bertline.finetuning.prediction_options import Precision
+from bertline.finetuning.prediction_options import Precision, check_answer_options
 from bertline.finetuning.train import finetune
 from bertline.settings.configuration import defaults_of, load_schema
 
@@ -395,6 +395,22 @@ def test_files_that_do_not_fit_are_one_line_and_leave_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_ids_of_questions_may_be_integers(finished: Path, tmp_path: Path) -> None:
+    record = {"id": 7, "question": "where was born ?", "context": "n0 was born in p1 ."}
+    (tmp_path / "in.jsonl").write_text(json.dumps(record) + "\n")
+    table = {name: [value] for name, value in (record | {"id": 8}).items()}
+    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "in.parquet")
+    model, inputs = load_finetuned(finished / "squad_v1/huggingface"), [tmp_path / "in.jsonl", tmp_path / "in.parquet"]
+    predict_files(model, inputs, tmp_path / "out.json")
+    assert list(json.loads((tmp_path / "out.json").read_text())) == ["7", "8"]
+    for changed in ({"id": True}, {"id": 7.5}, {"question": 7}):
+        (tmp_path / "in.jsonl").write_text(json.dumps(record | changed) + "\n")
+        with pytest.raises(
+            BertlineError, match=r"in\.jsonl: line 1: column '\w+': given \S+, allowed is text; correct"
+        ):
+            predict_files(model, inputs[:1], tmp_path / "out.json")
+
+
 @pytest.mark.parametrize("suffix", [".json", ".tsv"])
 def test_an_id_that_appears_twice_is_one_line(finished: Path, tmp_path: Path, suffix: str) -> None:
     record = '{"id": "1", "question": "where was born ?", "context": "n0 was born in p1 ."}\n'
@@ -455,6 +471,8 @@ def test_the_scripts_take_the_precisions_of_the_schema() -> None:
     ("script", "arguments", "message"),
     [
         ("predict.py", "model --text a --n-best 21", '"21" for --n-best. Must be <= 20.'),
+        ("predict.py", "model --text a --threads 0", '"0" for --threads. Must be >= 1.'),
+        ("extract_features.py", "model in.txt --output o.jsonl --threads -3", '"-3" for --threads. Must be >= 1.'),
         (
             "extract_features.py",
             "model in.txt --output o.jsonl --max-sequence-length 2",
@@ -519,6 +537,12 @@ def test_an_option_that_would_be_ignored_is_one_line(finished: Path, task: str, 
     done = run_script(finished / task / "huggingface", *arguments.split())
     assert done.returncode == 1
     assert message in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("given", ["nan", "inf"])
+def test_a_threshold_is_a_finite_number(given: str) -> None:
+    with pytest.raises(BertlineError, match=f"^null_threshold: given {given}, allowed is a finite number$"):
+        check_answer_options("answer", None, float(given))
 
 
 @pytest.mark.parametrize("option", [{"count": 2}, {"null_threshold": 1.0}])

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertline.command_line import limit_threads, run_command
+from bertline.command_line import Threads, limit_threads, run_command
 from bertline.finetuning.prediction_options import Precision, range_of
 from bertline.settings.configuration import defaults_of
 
@@ -32,7 +32,7 @@ def extract(
         "max_sequence_length"
     ],
     precision: Precision = DEFAULTS["precision"],
-    threads: int | None = None,
+    threads: Threads = None,
 ) -> str:
     """Extract features.
 

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertline.command_line import limit_threads, run_command
+from bertline.command_line import Threads, limit_threads, run_command
 from bertline.finetuning.prediction_options import GivenTexts, Precision, check_given, range_of
 from bertline.settings.configuration import defaults_of
 
@@ -36,7 +36,7 @@ def predict(
     n_best: Annotated[int | None, Parameter(validator=range_of("text_prediction", "n_best"))] = None,
     null_threshold: float | None = DEFAULTS["null_threshold"],
     precision: Precision = DEFAULTS["precision"],
-    threads: int | None = None,
+    threads: Threads = None,
 ) -> str:
     """Predict.
 

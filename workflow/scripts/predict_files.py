@@ -9,12 +9,12 @@ example:
 
 from pathlib import Path
 
-from bertline.command_line import limit_threads, run_command
+from bertline.command_line import Threads, limit_threads, run_command
 from bertline.files import Recipe
 from bertline.planning.predictions import model_folder
 
 
-def predict(recipe: Recipe, *, output: Path, threads: int | None = None) -> str:
+def predict(recipe: Recipe, *, output: Path, threads: Threads = None) -> str:
     """Predict, rank or extract features.
 
     Args:

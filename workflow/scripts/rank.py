@@ -8,7 +8,7 @@ example:
 
 from pathlib import Path
 
-from bertline.command_line import limit_threads, run_command
+from bertline.command_line import Threads, limit_threads, run_command
 from bertline.finetuning.prediction_options import Precision
 from bertline.settings.configuration import defaults_of
 
@@ -23,7 +23,7 @@ def rank(
     candidates: Path,
     output: Path,
     precision: Precision = DEFAULTS["precision"],
-    threads: int | None = None,
+    threads: Threads = None,
 ) -> str:
     """Rank.
 

@@ -8,11 +8,11 @@ example:
 
 from pathlib import Path
 
-from bertline.command_line import limit_threads, run_command
+from bertline.command_line import Threads, limit_threads, run_command
 from bertline.files import Recipe
 
 
-def tokenize_collection(recipe: Recipe, tokenizer: Path, output: Path, *, threads: int | None = None) -> None:
+def tokenize_collection(recipe: Recipe, tokenizer: Path, output: Path, *, threads: Threads = None) -> None:
     """Tokenize a collection.
 
     Args:

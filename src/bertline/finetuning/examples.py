@@ -132,10 +132,13 @@ def columns_of(task: TextTask, path: Path) -> tuple[str, ...]:
     return task.parquet_columns if is_parquet and task.parquet_columns else (*task.texts, task.label)
 
 
-def read_texts(path: Path | str, columns: Sequence[str], task: TextTask | None = None) -> Iterator[tuple[str, ...]]:
+def read_texts(
+    path: Path | str, columns: Sequence[str], task: TextTask | None = None, *, first_is_id: bool = False
+) -> Iterator[tuple[str, ...]]:
     """Yield the texts of `columns`, row by row. Raises BertlineError as `read_examples` does.
 
-    `task` is that of a .tsv or .csv that may lack a header, as its labelled files do: then its first row has a class.
+    If `first_is_id`, an integer in the first column is written as text. `task` is that of a .tsv or .csv that may
+    lack a header, as its labelled files do: then its first row has a class.
     """
     path = Path(path)
     header: Sequence[str] = ()
@@ -145,6 +148,8 @@ def read_texts(path: Path | str, columns: Sequence[str], task: TextTask | None =
             header = task.header
     for where, cells in read_columns(path, columns, header=header, remedy=OF_INPUTS):
         if cells is not None:
+            if first_is_id and type(cells[0]) is int:  # and no truth value
+                cells[0] = str(cells[0])
             yield tuple(_text(cell, f"{where}: column '{name}'") for name, cell in zip(columns, cells, strict=True))
 
 

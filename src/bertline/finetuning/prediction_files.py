@@ -113,7 +113,7 @@ def read_inputs(model: FinetunedModel, path: Path, columns: Sequence[str]) -> It
             for question in squad.questions:
                 yield {"id": question.id, "question": question.text, "context": squad.contexts[question.context]}
             return
-        for cells in read_texts(path, columns or QUESTION_COLUMNS):
+        for cells in read_texts(path, columns or QUESTION_COLUMNS, first_is_id=True):
             yield dict(zip(QUESTION_COLUMNS, cells, strict=True))
     elif model.head == "tokens":
         if path.suffix.lower() in CONLL_SUFFIXES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -109,10 +110,15 @@ def check_format(head: Head, output: Path, count: int) -> None:
 
 
 def check_answer_options(head: Head, count: int | None, null_threshold: float | None) -> None:
-    """Raise BertlineError for options that were given, and are not None, if the model answers no questions."""
+    """Raise BertlineError for options that were given, and are not None, if the model answers no questions.
+
+    The threshold has to be finite, as in a configuration.
+    """
     for name, given in (("n_best", count), ("null_threshold", null_threshold)):
         if given is not None and head != "answer":
             raise BertlineError(f"{name}: given {given}, but the model answers no questions; leave it out")
+    if null_threshold is not None and not math.isfinite(null_threshold):
+        raise BertlineError(f"null_threshold: given {null_threshold}, allowed is a finite number")
 
 
 def check_ranks(head: Head, task: str) -> None:
