@@ -22,9 +22,10 @@ from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.finetuning import prediction_files
 from bertline.finetuning.options import Options
-from bertline.finetuning.prediction import SETTINGS, load_finetuned
+from bertline.finetuning.prediction import SETTINGS, answer, load_finetuned
 from bertline.finetuning.prediction_files import predict_files, predictions
 from bertline.finetuning.prediction_options import Precision, check_answer_options
+from bertline.finetuning.squad_windows import Question, SquadFile
 from bertline.finetuning.train import finetune
 from bertline.settings.configuration import defaults_of, load_schema
 
@@ -226,6 +227,17 @@ def test_a_threshold_decides_which_questions_stay_without_an_answer(finished: Pa
     assert {"text", "probability", "start_logit", "end_logit"} == always["n_best"][0].keys()
 
 
+def test_a_question_at_the_threshold_is_answered(finished: Path) -> None:
+    model = load_finetuned(finished / "squad_v2/huggingface")
+    record = {"id": "1", "question": "where was born ?", "context": "n0 was born in p1 ."}
+    asked = SquadFile([record["context"]], [Question("1", record["question"], 0, ())], [])
+    threshold = answer(model, asked)["1"].null_difference
+    ((at,),) = predictions(model, [record], 1, threshold)
+    ((below,),) = predictions(model, [record], 1, threshold - 0.01)
+    assert at["prediction"] != below["prediction"] == ""
+    assert "n_best" not in at
+
+
 def test_having_no_answer_is_an_answer_of_models_with_a_threshold_only(finished: Path) -> None:
     record = {"id": "1", "question": "where was born ?", "context": "n0 was born in p1 ."}
     listed = {}
@@ -284,6 +296,15 @@ def test_a_model_of_another_program_reads_texts_as_long_as_its_tokenizer_and_its
         expected = theirs(**tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")).logits.softmax(1)
     ((row,),) = predictions(load_finetuned(folder), [{"texts": [text]}])
     assert list(row["probabilities"].values()) == pytest.approx(expected[0].tolist(), abs=1e-5)
+
+
+def test_inputs_are_as_long_as_the_positions_allow_whatever_a_model_says(finished: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished / "cola/huggingface", tmp_path / "model"))
+    task = json.loads((folder / "task.json").read_text())
+    (folder / "task.json").write_text(json.dumps({**task, "settings": {"max_sequence_length": 1000}}))
+    model = load_finetuned(folder)
+    assert model.settings["max_sequence_length"] == 64
+    assert list(predictions(model, [{"texts": ["n1 " * 100]}]))
 
 
 # Bad input

@@ -150,6 +150,11 @@ def test_the_versions_differ_where_an_answer_is_empty_after_normalisation() -> N
     assert question_scores("cat", [], version_2=True) == (0.0, 0.0)
 
 
+def test_a_question_whose_answers_are_empty_after_normalisation_is_one_without_an_answer() -> None:
+    scores = score_squad({"a": ["The"], "b": ["cat"]}, {"a": "", "b": "dog"}, version_2=True)
+    assert (scores["no_answer_f1"], scores["has_answer_f1"]) == (100.0, 0.0)
+
+
 def test_scoring_no_question_is_an_error() -> None:
     with pytest.raises(BertlineError, match="no question"):
         score_squad({}, {})
@@ -341,6 +346,13 @@ def test_questions_that_are_cut_off_are_reported(
 
 
 # Windows
+
+
+def test_a_question_is_cut_off_at_its_limit(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    squad = read_squad(write(tmp_path / "squad.json", small_file()), version_2=False)
+    windows = windows_of(squad, tokenizer, max_query_length=3)
+    assert set(windows.sequences.second_segment_start) == {5}  # behind [CLS], three tokens and [SEP]
+    assert windows.sequences.lengths.max() == 24
 
 
 def test_windows_overlap_by_the_stride_and_cover_the_context(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -324,6 +324,13 @@ def test_words_and_tags_are_read_from_columns(tmp_path: Path) -> None:
     assert read_conll(tmp_path / "b.conll", word=0, tag=1) == TaggedFile([["New York"], ["it"]], [["B-LOC"], ["O"]])
 
 
+def test_columns_behind_the_words_and_tags_may_vary_between_sentences(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("We O\n\nmet O x\nAda B-PER x\n")
+    assert read_conll(tmp_path / "a.conll", word=0, tag=1).words == [["We"], ["met", "Ada"]]
+    with pytest.raises(BertlineError, match=r"a\.conll: line 3: 3 columns, the lines before have 2"):
+        read_conll(tmp_path / "a.conll", word=0, tag=-1)
+
+
 @pytest.mark.parametrize("space", ["\u00a0", "\u2028", "\u3000", "\x85"])
 def test_only_spaces_and_tabs_separate_columns(tmp_path: Path, space: str) -> None:
     word = f"10{space}000"
@@ -540,6 +547,13 @@ def test_a_sentence_that_fits_exactly_keeps_its_last_word(tokenizer: Path) -> No
         ([3], [6]),
         ([2], [4]),
     ]
+
+
+def test_a_first_word_that_is_too_long_is_cut_off_within(tokenizer: Path) -> None:
+    file = TaggedFile([["Adadada", "met"], ["we"]], [["B-PER", "O"], ["O"]])
+    made = tag_inputs(file, read_tokenizer(tokenizer), 4)
+    assert (made.words_of.tolist(), made.sequences.lengths.tolist()) == ([1, 1], [4, 3])
+    assert made.first_pieces.tolist() == [1, 5]
 
 
 @settings(deadline=None, max_examples=50)

@@ -32,7 +32,7 @@ from bertline.encoding.tokenizer import make_tokenizer, read_tokenizer, save_tok
 from bertline.finetuning import loop, step
 from bertline.finetuning.batches import evaluation_batches, pad, training_batches
 from bertline.finetuning.loop import predict
-from bertline.finetuning.losses import loss_of, number_of_terms
+from bertline.finetuning.losses import loss_of, number_of_terms, targets_of
 from bertline.finetuning.optimizer import BETAS, EPSILON, layerwise_factor, make_optimizer, set_learning_rate
 from bertline.finetuning.options import Options
 from bertline.finetuning.prediction import load_finetuned
@@ -346,6 +346,13 @@ def test_the_loss_of_a_tagger_is_the_mean_over_the_words_of_a_batch(tmp_path: Pa
     table = {"kind": "tagging", "word": 0, "tag": 1}
     task = prepare_task("table/x", data, {"max_sequence_length": 32}, tokenizer, table)
     assert [number_of_terms(task, np.array(rows)) for rows in ([0, 1, 2], [0, 1], [1])] == [6, 4, 1]
+    settings, rows = recipe_for("table/x", tmp_path / "a.conll")["settings"], np.arange(3)
+    model = make_model(MODEL | NO_DROPOUT, task, 32, None)
+    inputs = pad(task.train, rows, 0, torch.device("cpu"))
+    expected = loss_of(task.head, model(*inputs), targets_of(task, rows), inputs[2]).item() / 6
+    options = Options(threads=1, micro_batch_tokens=1)  # an input each
+    learner = step.Learner(model, task, settings, 1, Group(0, 1, torch.device("cpu")), options)
+    assert step.train_step(learner, rows, 1, 0.0, dict.fromkeys(step.VOTES, 0.0)).loss == pytest.approx(expected)
 
 
 def test_pairs_are_cut_to_the_length_and_predictions_bear_official_labels(tmp_path: Path, tokenizer: Path) -> None:

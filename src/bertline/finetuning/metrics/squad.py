@@ -2,8 +2,10 @@
 
 The config is `v1` or `v2`. Source: https://rajpurkar.github.io/SQuAD-explorer, evaluate-v1.1.py and evaluate-v2.0.py.
 The two differ for answers that are empty after normalisation: v2.0 leaves them out, and an empty prediction is right
-for a question that has no others. A question without a prediction counts as wrong in both versions, as in
-evaluate-v1.1.py (evaluate-v2.0.py leaves it out of the average, which would reward leaving hard questions out).
+for a question that has no others; here that is one without an answer (no_answer_...), though evaluate-v2.0.py, which
+gives it the same score, counts it among those with one. A question without a prediction counts as wrong in both
+versions, as in evaluate-v1.1.py (evaluate-v2.0.py leaves it out of the average, which would reward leaving hard
+questions out).
 """
 
 import logging
