@@ -61,6 +61,22 @@ def test_a_journal_that_is_missing_after_a_resume_is_reported(tmp_path, caplog):
     ]
 
 
+def test_points_that_are_lost_before_a_resume_are_reported(tmp_path, caplog):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, last_step=-1)
+    assert [journal.append(step, {}) for step in range(8)] == [*range(1, 9)]
+    journal.cut_back(6, points=7)
+    journal.close()
+    Journal(path, last_step=5, points=6).close()
+    Journal(path, last_step=5).close()  # from a checkpoint of an earlier version, which does not have their number
+    assert not caplog.messages
+    path.write_bytes(path.read_bytes()[:-100])
+    journal = Journal(path, last_step=5, points=6)
+    assert journal.append(6, {}) == 5
+    journal.close()
+    assert caplog.messages == [f"{path} lacks 2 of its points up to step 5: they are lost, and training continues"]
+
+
 def test_timestamps_are_unix_milliseconds_and_values_are_numbers(tmp_path):
     path = tmp_path / "journal.jsonl"
     journal = Journal(path, last_step=-1)

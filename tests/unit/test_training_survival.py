@@ -444,6 +444,18 @@ def test_a_step_for_which_the_loss_scale_was_too_high_is_not_counted_as_skipped(
     assert (frozen["skipped_steps"], frozen["next_position"]) == (0, 6 * 16)
 
 
+def test_points_of_the_journal_that_were_lost_since_a_checkpoint_are_reported(group, card, tmp_path, caplog):
+    options, path = {"poisoned": {2}, "steps": 16, "log_every": 1}, tmp_path / "phase/checkpoints/journal.jsonl"
+    for stop_at in (8, 9, 13):
+        run_phase(group, card, tmp_path / "phase", **options, stop_at=stop_at)
+    assert "points" not in caplog.text
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:6]))
+    run_phase(group, card, tmp_path / "phase", **options)
+    assert f"{path} lacks {len(lines) - 6} of its points up to step 12: they are lost" in caplog.text
+    assert [point["step"] for point in journal(tmp_path / "phase")] == [*range(6), *range(13, 17)]
+
+
 def test_averages_of_a_stopped_training_are_those_of_one_that_was_not(group, card, tmp_path):
     """A point has the mean of all steps since the last one, also of those before the stop."""
     options = {"poisoned": {2}, "steps": 12, "log_every": 10}

@@ -22,12 +22,15 @@ logger = logging.getLogger(__name__)
 class Journal:
     """A journal at `path` to append to. Lines that a crash truncated or a resume retracts are removed first."""
 
-    def __init__(self, path: Path, *, last_step: int) -> None:
-        """Open the journal, keeping the points up to and including `last_step`; -1 keeps none."""
-        self.path = path
-        self._open(last_step)
+    def __init__(self, path: Path, *, last_step: int, points: int | None = None) -> None:
+        """Open the journal, keeping the points up to and including `last_step`; -1 keeps none.
 
-    def _open(self, last_step: int) -> None:
+        Reports if they are fewer than `points`, their number when the checkpoint was written, if it has that.
+        """
+        self.path = path
+        self._open(last_step, points)
+
+    def _open(self, last_step: int, points: int | None) -> None:
         path, kept, dropped = self.path, [], 0
         if last_step >= 0 and not path.exists():
             logger.warning("%s is missing: its points up to step %d are lost, and training continues", path, last_step)
@@ -42,21 +45,28 @@ class Journal:
                 )
             else:
                 kept.append(line.decode())
+        if path.exists() and points is not None and (lost := points - len(kept)) > 0:
+            logger.warning(
+                "%s lacks %d of its points up to step %d: they are lost, and training continues", path, lost, last_step
+            )
         write_text(path, "".join(f"{line}\n" for line in kept))
+        self._points = len(kept)
         self._file = path.open("a", encoding="utf-8")
 
-    def cut_back(self, step: int) -> None:
-        """Remove the points after `step`."""
+    def cut_back(self, step: int, *, points: int | None = None) -> None:
+        """Remove the points after `step`. Reports if the others are fewer than `points`."""
         self.close()
-        self._open(step)
+        self._open(step, points)
 
-    def append(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write one point now. Non-finite values, which JSON cannot represent, are left out."""
+    def append(self, step: int, metrics: Mapping[str, float]) -> int:
+        """Write one point now; return their number. Non-finite values, which JSON cannot represent, are left out."""
         finite = {key: value for key, value in metrics.items() if math.isfinite(value)}
         point = {"step": step, "timestamp": time.time_ns() // 1_000_000, "metrics": finite}
         with self._named():
             self._file.write(json.dumps(point, sort_keys=True, allow_nan=False) + "\n")
             self._file.flush()
+        self._points += 1
+        return self._points
 
     def make_durable(self) -> None:
         """Wait until everything written is on the disk."""

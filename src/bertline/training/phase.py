@@ -139,7 +139,8 @@ class Phase:
         if is_rank_zero:  # for reports, when the dataset is deleted
             with write_atomically(self.output / paths.CARD) as path:
                 shutil.copy2(self.card_json, path)
-        self.journal = Journal(self.output / paths.STARTED_JOURNAL, last_step=last_step) if is_rank_zero else None
+        journal, points = self.output / paths.STARTED_JOURNAL, self.progress.points
+        self.journal = Journal(journal, last_step=last_step, points=points) if is_rank_zero else None
 
     def _record_step_zero(self) -> None:
         """Evaluate the initial weights. This is not interrupted: there is nothing to save yet."""
@@ -229,7 +230,7 @@ class Phase:
     def _record(self, step: int, metrics: dict[str, float]) -> None:
         """Write a point of the journal and a line of the log."""
         if self.journal is not None:
-            self.journal.append(step, metrics)
+            self.progress.points = self.journal.append(step, metrics)
             each, position = self.meter.seconds_a_sample(), self.learner.accumulator.position_at
             now = self.progress.next_batch
             left = None if each is None else each * (position(now + self.total_steps - step) - position(now))
@@ -281,12 +282,11 @@ class Phase:
         )
         restore_learner(self.learner, *found)
         self._restore_state(found[1])
-        self.rolled_back_to = self.progress.step
-        self.saved_step = self.progress.step
+        self.rolled_back_to = self.saved_step = self.progress.step
         self.progress.skipped = next_batch - self.progress.step
         self.progress.skipped_in_a_row = []
         if self.journal is not None:
-            self.journal.cut_back(self.progress.reported_step)
+            self.journal.cut_back(self.progress.reported_step, points=self.progress.points)
         self.learner.accumulator.seek(next_batch)
 
     def _time_has_passed(self) -> bool:

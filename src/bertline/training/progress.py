@@ -22,6 +22,7 @@ class Progress:
     skipped_in_a_row: list[int] = field(default_factory=list)  # numbers of the last ones, without back-offs
     tokens: int = 0
     unreported: bool = False  # the last step has no point in the journal yet: its evaluation was interrupted
+    points: int | None = None  # of the journal; None before the first, and if the checkpoint did not state it
 
     @property
     def reported_step(self) -> int:
