@@ -207,6 +207,16 @@ def test_at_least_one_document_is_held_out_unless_there_are_very_few(
         assert without["shards"][HELD_OUT] != plan["shards"][HELD_OUT]
 
 
+def test_a_removal_list_of_other_parts_is_one_line(tmp_path: Path) -> None:
+    """A list made while the corpus was to be downloaded would remove nothing from the files that are here now."""
+    corpora, removed = [("books", [write_part(tmp_path, "books", 0, ["One.", "Two."])])], tmp_path / "removed.jsonl.zst"
+    with write_compressed(removed) as file:
+        record = {"corpus": "books", "part": "urls-00000", "document": 0, "reason": "duplicate"}
+        file.write(json.dumps(record).encode() + b"\n")
+    with pytest.raises(BertlineError, match=r"names urls-00000 of books, which has no such part; delete the list"):
+        make_plan(corpora, 1, 0.1, removed)
+
+
 @pytest.mark.parametrize("text", ["One.", "A longer line than the three before."])
 def test_a_plan_that_does_not_fit_its_parts_is_reported(tmp_path: Path, text: str) -> None:
     """The part ends before the planned range, or has a line that goes on after it."""

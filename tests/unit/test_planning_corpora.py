@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_helpers import CONFIG, PHASE, ROOT, changed, finished_dataset, inputs, plan_of
+from plan_helpers import CONFIG, PHASE, ROOT, changed, finished_dataset, inputs, make_files, plan_of
 
 from bertline.console import BertlineError
 from bertline.corpus.language import language_filter
@@ -196,6 +196,28 @@ def test_files_to_download_are_the_corpus_that_they_are_when_they_are_here() -> 
     assert corpus["parts"] == {"part-00000": [f"resources/texts/{url['sha256']}/./one.txt"]}
     assert plan.downloads[f"resources/texts/{url['sha256']}/one.txt"] == url
     assert plan.problems == []
+
+
+@pytest.mark.parametrize(("texts", "size"), [(["a"], 1), (["a", "b"], 1), (["a", "b"], 9), (list("abcde"), 2)])
+def test_a_part_has_the_same_files_in_every_form_of_a_corpus(
+    texts: list[str], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a form would take the parts that another made for its own, and lose texts, or have some twice."""
+    monkeypatch.setattr("bertline.planning.corpora.BYTES_PER_PART", size)
+    monkeypatch.setattr("bertline.planning.corpora.FILES_PER_PART", 3)
+    make_files(*(f"texts/{text}" for text in texts))
+    urls = [
+        {"url": f"https://host/{text}", "sha256": hashlib.sha256(f"texts/{text}".encode()).hexdigest()}
+        for text in texts
+    ]
+    forms = {"paths": ["texts/*"]}, {"paths": [f"texts/{text}" for text in reversed(texts)]}, {"urls": urls}
+    corpora = [corpus_of({"source": "files", **form}) for form in forms]
+    assert len({corpus["key"] for corpus in corpora}) == 1
+    found: dict[str, list[str]] = {}
+    for corpus in corpora:
+        of_part = {part: [file.partition("/./")[2] for file in files] for part, files in corpus["parts"].items()}
+        assert [file for files in of_part.values() for file in files] == texts
+        assert all(found.setdefault(part, files) == files for part, files in of_part.items())
 
 
 def test_gutenberg_s_books_are_downloads_by_number_with_checksums_if_given() -> None:

@@ -124,9 +124,11 @@ def stream_plan(
         document exclusive, first byte, bytes]` of the part. The pieces of one shard are in memory, and those of the
         held-out set.
 
-    Raises BertlineError for a corpus without documents, and if there is no training document.
+    Raises BertlineError for a corpus without documents, a removal list of other parts, and if there is no training
+    document.
     """
     choice = _Choice(np.uint64(0), read_removals(removed) if removed is not None else {}, {})
+    _check_removals(corpora, choice)
     choice = choice._replace(last_places=_last_places(corpora, sample or {}, choice))
     choice = choice._replace(threshold=_threshold(corpora, choice, held_out))
     summaries = [_summary(name, parts, choice, held_out) for name, parts in corpora]
@@ -155,6 +157,15 @@ def stream_plan(
         yield HELD_OUT, waiting[_HELD_OUT]
 
     return {"shards": names, "corpora": summaries} | sums, pieces_of_shards()
+
+
+def _check_removals(corpora: list[tuple[str, list[str]]], choice: _Choice) -> None:
+    """Raise BertlineError for removed documents of no part: the form of a corpus changed, and with it the parts."""
+    parts = {(name, part_of(part)) for name, files in corpora for part in files}
+    for corpus, part in sorted(choice.removals.keys() - parts):
+        raise BertlineError(
+            f"the removal list names {part} of {corpus}, which has no such part; delete the list and make it again"
+        )
 
 
 def _last_places(corpora: list[tuple[str, list[str]]], sample: Json, choice: _Choice) -> dict[str, np.uint64]:

@@ -127,7 +127,8 @@ def _text_of(config: Json, name: str, semantic: Json, problems: list[str], downl
         located = [
             paths.TEXT_FILE.format(sha256=digest, file=f"./{file}") for file, digest in semantic["paths"].items()
         ]
-        return {"parts": _numbered(located, FILES_PER_PART)}
+        # The corpus of `paths` has this key, too, and may have other files in parts of these numbers.
+        return {"parts": _numbered(located, FILES_PER_PART, "urls" if len(located) > 1 else "part")}
     if "paths" not in corpus:
         return {"parts": {f"part-{index:05d}": [] for index in range(corpus["parts"])}}
     files = _named_files(problems, f"corpora.{name}.paths", corpus["paths"])
@@ -279,8 +280,8 @@ def _gutenberg_parts(
     return _numbered(files, FILES_PER_PART)
 
 
-def _numbered(files: list[str], size: int) -> dict[str, list[str]]:
-    return {f"part-{at // size:05d}": files[at : at + size] for at in range(0, len(files), size)}
+def _numbered(files: list[str], size: int, name: str = "part") -> dict[str, list[str]]:
+    return {f"{name}-{at // size:05d}": files[at : at + size] for at in range(0, len(files), size)}
 
 
 def _check_contact(config: Json, name: str, problems: list[str], mirrors: str = "mirrors") -> None:
