@@ -151,6 +151,20 @@ def test_a_trainer_that_was_taken_over_finds_out(tmp_path):
     assert (tmp_path / "lock.json").exists()
 
 
+def test_a_trainer_whose_lock_is_gone_says_so_and_ends_without_another(tmp_path):
+    lock = TrainingLock(tmp_path)
+    assert lock.try_acquire() is None
+    path = tmp_path / "lock.json"
+    path.unlink()
+    with pytest.raises(BertlineError) as caught:
+        lock.check()
+    assert str(caught.value) == (
+        f"{path} is gone: it was deleted, or another trainer took it over and is done; run the same command again"
+    )
+    lock.release()
+    assert not path.exists()
+
+
 def test_the_heart_beats_also_after_errors_of_a_file_server(tmp_path, monkeypatch):
     monkeypatch.setattr(lock_module, "HEARTBEAT_SECONDS", 0.01)
     lock = TrainingLock(tmp_path)

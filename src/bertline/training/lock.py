@@ -71,9 +71,14 @@ class TrainingLock:
         return None
 
     def check(self) -> None:
-        """Raise BertlineError if another trainer has taken over because this one's heartbeat stopped for too long."""
+        """Raise BertlineError if the lock is gone, or another's because this one's heartbeat stopped for too long."""
         owner = _read(self._path)
-        if owner is None or owner.get("token") != self._token:
+        if owner is None:
+            raise BertlineError(
+                f"{self._path} is gone: it was deleted, or another trainer took it over and is done; run the same "
+                "command again"
+            )
+        if owner.get("token") != self._token:
             raise BertlineError(
                 f"{self._path} belongs to another trainer, because this one's heartbeat stopped for more than "
                 f"{STALE_SECONDS:.0f} s; let the other one finish"
