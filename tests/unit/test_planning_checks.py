@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from bertline.console import BertlineError
+from bertline.files import write_json
 from bertline.planning import checks
+from bertline.results import paths
 
 
 def job(*output: str, inputs: tuple[str, ...] = (), rule: str = "train", dataset: str = "") -> Any:
@@ -89,6 +91,24 @@ def test_what_is_still_to_be_made_is_named(folders):
     checks.check_made([job("made", inputs=("deleted since",))])
     with pytest.raises(BertlineError, match=r"^absent is still to be made"):
         checks.check_made([target])
+
+
+def test_a_model_that_no_choice_keeps_is_not_to_be_made(folders):
+    """Of a task with several seeds, Snakemake's jobs also make the models that are deleted in the end."""
+    for key in ("best", "other", "undecided"):
+        folder = Path(paths.FINETUNING.format(finetuning=key))
+        folder.mkdir(parents=True)
+        (folder / paths.SCORES).touch()
+    jobs = {
+        key: job(paths.FINETUNING_SCORES.format(finetuning=key), paths.FINETUNED_MODEL.format(finetuning=key))
+        for key in ("best", "other", "undecided")
+    }
+    choice = {"best": "best", "kept": ["best"], "scores": {"best": 2, "other": 1}}
+    write_json(paths.KEPT_CHOICE.format(kept="k"), choice)
+    checks.check_made([jobs["other"]])
+    for key in ("best", "undecided"):
+        with pytest.raises(BertlineError, match=f"^results/finetunings/{key}/huggingface is still to be made"):
+            checks.check_made([jobs["other"], jobs[key]])
 
 
 def test_sizes_of_phases_and_tasks_that_no_run_has_are_named():

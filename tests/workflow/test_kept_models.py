@@ -42,7 +42,7 @@ def test_the_best_model_is_kept_under_a_name_and_one_that_is_needed_again_is_tra
     write_external_weights(folder / "models/theirs")
     (folder / "t.csv").write_text("text,label\n" + "abc abc,x\nxyz xyz,y\n" * 12)
     write_config(folder, grid={"learning_rate": [GOOD, BAD]})
-    run_snakemake(folder, "finetune", *OPTIONS)
+    run_snakemake(folder, "results/runs/theirs/table/t", *OPTIONS)
     model = folder / "results/runs/theirs/table/t/model"
     assert model.resolve().parent == (model.parent / f"learning_rate-{GOOD:g}/seed1").resolve()
     assert models_on_disk(folder) == {f"learning_rate-{GOOD:g}"}

@@ -11,6 +11,7 @@ from typing import Any
 from bertline.console import BertlineError
 from bertline.planning.plan import Plan
 from bertline.results import paths
+from bertline.results.kept import decided_by_any, kept_by_any, model_of
 from bertline.settings.site import Site
 
 # Machines of one cluster may differ by this much.
@@ -82,13 +83,16 @@ def check_disk(plan: Plan, jobs: Iterable[Any]) -> None:
 
 
 def check_made(jobs: Iterable[Any]) -> None:
-    """Raise BertlineError if an output of the requested jobs is absent at the end.
+    """Raise BertlineError if an output of the requested jobs is absent at the end, except models that no choice keeps.
 
     Snakemake (9.27) misses outputs downstream of a job that runs again while its dependents do not.
     """
-    files = (file for job in jobs for file in job.output or job.input)
-    if absent := next((file for file in files if not Path(file).exists()), None):
-        raise BertlineError(f"{absent} is still to be made; run the same command again")
+    absent = [file for job in jobs for file in job.output or job.input if not Path(file).exists()]
+    if not absent:
+        return
+    deleted = {str(model_of(key)) for key in decided_by_any() - kept_by_any()}
+    if missed := next((file for file in absent if file not in deleted), None):
+        raise BertlineError(f"{missed} is still to be made; run the same command again")
 
 
 def unused_sizes(plan: Plan, site: Site) -> Iterator[str]:
