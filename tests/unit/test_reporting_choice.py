@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +109,27 @@ def test_scores_without_a_run_are_one_line(tmp_path: Path, monkeypatch: pytest.M
 def test_records_of_other_runs_have_other_folders(project: Path) -> None:
     pages = {report_of(f"results/runs/{name}/record.json") for name in ("demo", "wiki")}
     assert pages == {"results/report/of-demo/index.html", "results/report/of-wiki/index.html"}
+
+
+def test_the_report_of_a_run_whose_name_has_a_dot_is_its_own(project: Path) -> None:
+    for name in ("wiki-lr0.001", "wiki-lr0.005"):
+        Path("results/runs", name).symlink_to("wiki")
+    assert report_of("wiki-lr0.001") == "results/report/of-wiki-lr0.001/index.html"
+    assert report_of("wiki-lr0.005,demo") == "results/report/of-wiki-lr0.005+demo/index.html"
+
+
+def test_a_record_given_by_its_file_names_the_folder_by_its_fingerprint(project: Path) -> None:
+    page = report_of("results/runs/wiki/record-2222222222222222.json")
+    assert page == "results/report/of-2222222222222222/index.html"
+
+
+def test_the_folder_of_a_report_of_many_runs_has_a_short_name(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertline.reporting.choice.write_report", lambda records, directory: directory)
+    content = json.loads(Path("results/runs/wiki/record.json").read_text())
+    records = [f"results/runs/wiki-{number:02}/record.json" for number in range(40)]  # 319 characters, too long a name
+    for number, record in enumerate(records):
+        write(Path(record), content | {"run": f"wiki-{number:02}", "fingerprint": f"{number:016}"})
+    folder = report_of(*records)
+    assert re.fullmatch("results/report/of-[0-9a-f]{16}", folder)
+    assert report_of(*records) == folder
+    assert report_of(*records[1:]) != folder

@@ -40,9 +40,14 @@ def report_of(*runs: str, directory: Path | None = None) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return the part of the folder's name for a run: of a run's record.json, the run's name."""
+    """Return the part of the folder's name for a run: of a run's record.json, the run's name.
+
+    A name may have dots: only the ending of a record's file is left out.
+    """
     path = Path(name)
-    return path.parent.name if path.name == paths.RUN_RECORD else path.stem.removeprefix("record-")
+    if path.name == paths.RUN_RECORD:
+        return path.parent.name
+    return path.name.removesuffix(".json").removeprefix("record-") if path.is_file() else name
 
 
 def _record(name: str, known: dict[str, Path]) -> Path:
