@@ -159,10 +159,30 @@ def test_a_trainer_whose_lock_is_gone_says_so_and_ends_without_another(tmp_path)
     with pytest.raises(BertlineError) as caught:
         lock.check()
     assert str(caught.value) == (
-        f"{path} is gone: it was deleted, or another trainer took it over and is done; run the same command again"
+        f"{path} names no trainer any more: it was deleted or damaged, or another trainer took it over and is done; "
+        "run the same command again"
     )
     lock.release()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"host": "elsewhere"}'])
+def test_a_damaged_lock_is_taken_over_when_its_heartbeat_stops(tmp_path, monkeypatch, content):
+    """A power failure may empty it, while the owner on another host lives or not."""
+    clock = [1000.0]
+    monkeypatch.setattr(lock_module.time, "monotonic", lambda: clock[0])
+    first, waiting = TrainingLock(tmp_path), TrainingLock(tmp_path)
+    assert first.try_acquire() is None
+    path = tmp_path / "lock.json"
+    path.write_text(content)
+    with pytest.raises(BertlineError, match=rf"{path} names no trainer any more: .*; run the same command again"):
+        first.check()
+    assert waiting.try_acquire() == "an unknown process"
+    assert lock_module.owner_of(path) == "an unknown process"
+    clock[0] += lock_module.STALE_SECONDS
+    assert waiting.try_acquire() is None
+    waiting.check()
+    waiting.release()
 
 
 def test_the_heart_beats_also_after_errors_of_a_file_server(tmp_path, monkeypatch):

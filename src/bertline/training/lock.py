@@ -1,9 +1,9 @@
 """The lock of a training, which limits it to one trainer: its owner's host, process, job and heartbeat.
 
 The modification time of its file is the heartbeat. If the owner's process on the same host has ended, the lock is taken
-over at once. A process on another host, in another container, or from before a reboot cannot be looked up: the lock is
-taken over after its heartbeat has stopped for a while, measured on the waiting side's clock, so that clocks need not
-agree.
+over at once. A process on another host, in another container, or from before a reboot cannot be looked up, nor can that
+of a damaged lock: the lock is taken over after its heartbeat has stopped for a while, measured on the waiting side's
+clock, so that clocks need not agree.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class TrainingLock:
     def check(self) -> None:
         """Raise BertlineError if the lock is gone, or another's because this one's heartbeat stopped for too long."""
         owner = _read(self._path)
-        if owner is None:
+        if not owner:
             raise BertlineError(
-                f"{self._path} is gone: it was deleted, or another trainer took it over and is done; run the same "
-                "command again"
+                f"{self._path} names no trainer any more: it was deleted or damaged, or another trainer took it over "
+                "and is done; run the same command again"
             )
         if owner.get("token") != self._token:
             raise BertlineError(
@@ -97,9 +97,9 @@ class TrainingLock:
 
     def _lives(self, owner: dict[str, Any]) -> bool:
         here = socket.gethostname(), _pid_namespace(), _boot_of(_start_of(os.getpid()))
-        started = owner["process_started"]
+        started = owner.get("process_started")
         # Two machines may have the same name: then only the boot differs.
-        if (owner["host"], owner.get("pids_of"), _boot_of(started)) == here:
+        if (owner.get("host"), owner.get("pids_of"), _boot_of(started)) == here:
             with suppress(PermissionError):  # /proc hides the processes of others: the heartbeat decides
                 return _start_of(owner["pid"]) == started
         sign = (owner.get("token"), self._path.stat().st_mtime_ns)
@@ -111,7 +111,7 @@ class TrainingLock:
     def _beat(self) -> None:
         while not self._release.wait(HEARTBEAT_SECONDS):
             # An error of a file server passes; without a heartbeat another trainer would take over.
-            with suppress(OSError, BertlineError):
+            with suppress(OSError):
                 owner = _read(self._path)
                 if owner is None or owner.get("token") != self._token:
                     return
@@ -177,19 +177,22 @@ def owner_of(path: Path) -> str:
         is_alive = time.time() - path.stat().st_mtime <= STALE_SECONDS
     except FileNotFoundError:  # released meanwhile
         return ""
-    return _described(owner) if owner and is_alive else ""
+    return _described(owner) if owner is not None and is_alive else ""
 
 
 def _described(owner: dict[str, Any]) -> str:
+    if not owner:
+        return "an unknown process"
     job = f", job {owner['job']}" if owner.get("job") else ""
     return f"process {owner['pid']} on {owner['host']}{job}"
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """Return the owner that a lock states; {} if it is damaged, None if there is no lock."""
     try:
         owner = json.loads(path.read_text())
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError):
-        raise BertlineError(f"{path} is not a lock of bertline; delete it if no trainer runs there") from None
-    return owner if isinstance(owner, dict) and {"host", "pid", "process_started"} <= owner.keys() else None
+        return {}
+    return owner if isinstance(owner, dict) and {"host", "pid", "process_started"} <= owner.keys() else {}
