@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from plan_helpers import CONFIG, changed, inputs, plan_of, with_tasks
+from plan_helpers import CONFIG, ROOT, changed, inputs, make_files, plan_of, with_tasks
 from roberta_folder import train_vocabulary
 
 from bertline.console import BertlineError
@@ -175,3 +176,26 @@ def test_the_card_of_a_fine_tuning_that_runs_share_has_no_description_of_only_on
     plan = plan_of(changed(runs=runs))
     assert len(plan.finetunings) == 4  # as of one run
     assert {recipe["description"] for recipe in plan.finetunings.values()} == {said}
+
+
+def test_a_collection_is_tokenized_again_for_other_settings_next_to_a_vocabulary() -> None:
+    """Of external weights with a vocab.txt; the default settings are those of a folder without any."""
+    make_files("c.tsv", "q.tsv", "t.tsv", "l.tsv", "r.tsv", "theirs/model.safetensors")
+    network = json.loads((ROOT / "config/models/bert-tiny.json").read_text())
+    Path("theirs/config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": 5, **network}))
+    Path("theirs/vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+    dev = {"queries": "q.tsv", "candidates": "l.tsv", "qrels": "r.tsv"}
+    ranking = {"m": {"collection": "c.tsv", "train": {"queries": "q.tsv", "triples": "t.tsv"}, "dev": dev}}
+    config = {"evaluation": {"ranking": ranking}, "runs": {"theirs": {"pretrained": "theirs"}}}
+    config["runs"]["theirs"]["finetune"] = {"ranking": {"m": {}}}
+    keys = [*plan_of(config).collections]
+    assert len(keys) == 1
+    for settings in (
+        {"do_lower_case": True, "model_max_length": 9},
+        {"do_lower_case": False},
+        {"strip_accents": False},
+    ):
+        Path("theirs/tokenizer_config.json").write_text(json.dumps(settings))
+        keys += plan_of(config).collections
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bertline.encoding.tokenizer_config import DEFAULTS, read_settings
+from bertline.files import Json
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests
 from bertline.planning.entries import CollectionRecipe, RunEntry
@@ -54,9 +56,17 @@ def add_collection(
     return paths.COLLECTION.format(collection=key)
 
 
-def _content_of(plan: Plan, tokenizer: str) -> list[str]:
-    """Return the digest of a tokenizer's file; nothing if it is absent, which is a problem of the plan already."""
+def _content_of(plan: Plan, tokenizer: str) -> list[str | Json]:
+    """Return what identifies a tokenizer; nothing if its file is absent, which is a problem of the plan already.
+
+    That is the file's digest, and of a vocab.txt the settings next to it that differ from their defaults. Raises
+    BertlineError for invalid ones.
+    """
     if tokenizer in plan.fetched:  # the folder of the weights: a revision or a digest is part of its name
         return [tokenizer]
     path = Path(tokenizer)
-    return list(digests([path]).values()) if path.is_file() else []
+    if not path.is_file():
+        return []
+    stated = read_settings(path) if path.suffix == ".txt" else DEFAULTS
+    settings = {key: stated[key] for key, default in DEFAULTS.items() if stated[key] != default}
+    return [*digests([path]).values(), *([settings] if settings else [])]
