@@ -235,6 +235,13 @@ def test_gutenberg_s_books_are_downloads_by_number_with_checksums_if_given() -> 
     assert set(plan.corpora) != {corpus["key"]}
     with pytest.raises(BertlineError, match=r"books: sums has no checksum of book 12; add it"):
         corpus_of({**books, "books": [12], "sha256": "sums"}, **contact)
+    Path("empty").touch()
+    with pytest.raises(BertlineError, match=r"books: empty has no checksum of book 11; add it"):
+        corpus_of({**books, "sha256": "empty"}, **contact)
+    for path, what in (("books", "is a folder"), ("none", "does not exist")):
+        plan = plan_of(changed(corpora__books={**books, "sha256": path}, **contact))
+        line = f"configuration: corpora.books.sha256: {path} {what}; put the file there or change the key"
+        assert plan.problems == [line]
     Path("resources/gutenberg").mkdir(parents=True)
     Path("resources/gutenberg/84.txt").write_text("another")
     with pytest.raises(BertlineError, match=r"84\.txt has another checksum than sums states; delete it"):

@@ -252,11 +252,10 @@ def _gutenberg_parts(
 ) -> dict[str, list[str]]:
     """Add the books to the downloads, and return the parts; the checksums of a file enter the `semantic` settings."""
     digest_of: dict[str, str] = {}
+    is_known = "sha256" in corpus and bool(digests_of_one(problems, f"corpora.{name}.sha256", corpus["sha256"]))
+    if is_known:
+        digest_of = read_checksums(Path(corpus["sha256"]))
     if "sha256" in corpus:
-        if Path(corpus["sha256"]).is_file():
-            digest_of = read_checksums(Path(corpus["sha256"]))
-        else:
-            problems.append(f"configuration: corpora.{name}.sha256: {corpus['sha256']} does not exist; put it there")
         semantic["sha256"] = {}
     files = []
     for book in sorted(corpus["books"]):
@@ -265,7 +264,7 @@ def _gutenberg_parts(
         if "sha256" in corpus:
             known = {"sha256": digest_of[f"{book}.txt"]} if f"{book}.txt" in digest_of else {}
             semantic["sha256"] |= {str(book): value for value in known.values()}
-            if digest_of and not known:
+            if is_known and not known:
                 raise BertlineError(
                     f"configuration: corpora.{name}.books: {corpus['sha256']} has no checksum of book {book}; add it, "
                     "or leave out the book"
