@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from plan_helpers import CONFIG, SPLITS, changed, inputs, make_files, plan_of, with_tasks
 
 from bertline.fingerprint import fingerprint
@@ -76,6 +77,16 @@ def test_every_evaluation_set_is_compared_with_but_no_training_set() -> None:
     assert plan.evaluation["sets"] == {"glue/cola": [path]}
     assert plan.downloads == {path: {"url": "https://example.org/CoLA.zip", "member": "CoLA/dev.tsv"}}
     assert plan_of(CONFIG).evaluation is None
+
+
+@pytest.mark.parametrize("file", ["train.tsv", "dev.tsv", "test.tsv"])
+def test_a_dataset_follows_the_files_of_glue_that_documents_are_compared_with(file: str) -> None:
+    make_files(*(f"glue/CoLA/{name}.tsv" for name in (*SPLITS, "test")))
+    config = with_tasks({"glue": "glue"}, {})
+    config["datasets"]["both"]["evaluation_overlap"] = "drop"
+    before = plan_of(config).datasets.keys()
+    Path("glue/CoLA", file).write_text("changed")
+    assert (plan_of(config).datasets.keys() == before) == (file == "train.tsv")
 
 
 def test_nothing_is_trained_on_documents_that_an_absent_file_would_drop() -> None:
