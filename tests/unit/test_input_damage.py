@@ -66,7 +66,7 @@ def of_model(head: Any, name: str, content: bytes, folder: Path) -> tuple[bytes,
     written = write_model(folder, head)
     (written / "task.json").write_text(json.dumps({"settings": SETTINGS} if head == "answer" else {}))
     model = load_finetuned(written)
-    columns = {"sequence": NAMES[:2], "tokens": NAMES[:1], "answer": ()}[head]
+    columns = NAMES[:2] if head == "sequence" else ()
     return content, lambda path: predict_files(model, [path], path.with_name(f"o{name}.jsonl"), columns=columns)
 
 
