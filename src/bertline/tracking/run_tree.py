@@ -364,7 +364,7 @@ def _task_dataset(finetuning: Finetuning) -> DatasetInput | None:
     return DatasetInput(
         name=finetuning.group,
         digest=fingerprint(digests),
-        source=next(files[name] for name in _DEVELOPMENT_SETS if name in files),
+        source=files[next((name for name in _DEVELOPMENT_SETS if name in files), "dev")],
         profile=json.dumps(finetuning.result.get("examples", {}), sort_keys=True),
         context="fine-tuning",
     )
