@@ -42,6 +42,17 @@ def test_a_score_at_a_baseline_does_not_count_as_help() -> None:
     assert row([60.0, 61.0, 62.0], {1e-4: [40.0, 41.0, 42.0]}, {"majority": 61.0}).helps is False
 
 
+@pytest.mark.parametrize(
+    ("pretrained", "random_weights"), [([80.0], [50.0]), ([80.0], [50.0, 51.0]), ([80.0, 81.0], [50.0])]
+)
+def test_a_single_seed_does_not_show_that_pretraining_helps(
+    pretrained: list[float], random_weights: list[float]
+) -> None:
+    compared = row(pretrained, {1e-4: random_weights}, {})
+    assert compared.margin is not None
+    assert (compared.spread, compared.helps) == (None, None)
+
+
 def test_without_random_weights_nothing_is_claimed() -> None:
     alone = row([60.0], {}, {"majority": 10.0})
     assert (alone.better_rate, alone.margin, alone.spread, alone.helps) == (None, None, None, None)

@@ -96,12 +96,13 @@ class ScoreRow:
 
     @property
     def spread(self) -> float | None:
-        """Wider of the two ranges over seeds, which the margin has to exceed."""
-        return max(self.pretrained.width, self.better_random.width) if self.pretrained and self.better_random else None
+        """Wider of the two ranges over seeds, which the margin has to exceed; None if a start has a single seed."""
+        starts = [start for start in (self.pretrained, self.better_random) if start and len(start.values) > 1]
+        return max(start.width for start in starts) if len(starts) == 2 else None
 
     @property
     def helps(self) -> bool | None:
-        """Whether the margin exceeds the spread and the pretrained median every baseline; None without a margin."""
+        """Whether the margin exceeds the spread and the pretrained median every baseline; None without a spread."""
         if self.pretrained is None or self.margin is None or self.spread is None:
             return None
         return self.margin > self.spread and all(self.pretrained.median > value for value in self.baselines.values())
