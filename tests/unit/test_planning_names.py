@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
-from plan_helpers import CONFIG, PHASE, changed, inputs, plan_of, with_tasks
+from plan_helpers import CONFIG, PHASE, changed, inputs, make_files, plan_of, with_tasks
 
 from bertline.console import BertlineError
 from bertline.files import write_json
 from bertline.planning.names import remove_old_links, write_links
 from bertline.planning.plan import record, report_fingerprint
+from bertline.planning.requested import files_of_names
 from bertline.planning.target_states import target_states
 from bertline.results import paths
 from bertline.results.kept import model_of
@@ -126,6 +127,25 @@ def test_a_name_of_a_training_has_its_state() -> None:
     assert state() == f"trains: step 3 of {steps} is saved"
     os.utime(lock, (0, 0))  # no heartbeat
     assert state() == f"started: step 3 of {steps} is saved"
+
+
+@pytest.mark.parametrize("name", ["phase1", "squad_v1/seed1", "squad_v1"])
+def test_a_name_asks_for_each_lost_output_of_a_training(name: str) -> None:
+    """Of which any makes the plan count the training as one to be made."""
+    plan = plan_of(CONFIG)
+
+    def asked() -> set[str]:
+        return set(files_of_names(plan, [f"results/runs/first/{name}"], (), lambda file: True))
+
+    of_training = paths.PHASE_OUTPUTS if name == "phase1" else paths.FINETUNING_OUTPUTS
+    folders = sorted({Path(file).parent for file in asked() if Path(file).name == of_training[0]})
+    assert folders
+    make_files(*(f"{folder}/{output}" for folder in folders for output in of_training))
+    complete = asked()
+    for output in of_training[1:]:
+        (folders[0] / output).unlink()
+        assert asked() == complete | {f"{folders[0]}/{output}"}
+        make_files(f"{folders[0]}/{output}")
 
 
 def test_the_latest_report_is_the_last_one_that_exists() -> None:

@@ -42,7 +42,8 @@ def files_of_names(plan: Plan, given: Iterable[str], rules: Collection[str], mak
         if path in names:
             if given_files := [file for file in names[path].files if Path(file).exists() and not makes(file)]:
                 raise BertlineError(f"{name}: {given_files[0]} is finished, and no rule makes it; leave the name out")
-            return [*names[path].files, *_deleted_models(plan, names[path].files)]
+            lost = [*_deleted_models(plan, names[path].files), *_lost_outputs(plan, names[path].files)]
+            return [*names[path].files, *lost]
         if (step := STEP.fullmatch(path)) and (phase := Path(links.get(step[1], step[1])).name) in plan.phases:
             return [_checkpoint(plan, step[1], phase, int(step[2]))]
         inside = next((str(above) for above in Path(path).parents if str(above) in links), None)
@@ -81,6 +82,17 @@ def _deleted_models(plan: Plan, files: Iterable[str]) -> list[str]:
     """List the models that the choices among `files` keep and that were deleted."""
     asked = [plan.kept[Path(file).parts[-2]] for file in files if file.startswith(str(Path(paths.KEPT).parent))]
     return sorted({str(model) for choice in asked for model in missing_models(choice)})
+
+
+def _lost_outputs(plan: Plan, files: list[str]) -> list[str]:
+    """List the outputs that were deleted of finished trainings that the `files` are of."""
+    lost = []
+    for folder in sorted({Path(*Path(file).parts[:3]) for file in files}):
+        outputs = paths.PHASE_OUTPUTS if folder.name in plan.phases else ()
+        outputs = paths.FINETUNING_OUTPUTS if folder.name in plan.finetunings else outputs
+        absent = [name for name in outputs if not (folder / name).exists()]
+        lost += [str(folder / name) for name in absent if len(absent) < len(outputs)]
+    return [path for path in lost if path not in files]
 
 
 def _checkpoint(plan: Plan, name: str, phase: str, step: int) -> str:
