@@ -129,7 +129,7 @@ def test_a_name_of_a_training_has_its_state() -> None:
     assert state() == f"started: step 3 of {steps} is saved"
 
 
-@pytest.mark.parametrize("name", ["phase1", "squad_v1/seed1", "squad_v1"])
+@pytest.mark.parametrize("name", ["phase1", "squad_v1/seed1"])
 def test_a_name_asks_for_each_lost_output_of_a_training(name: str) -> None:
     """Of which any makes the plan count the training as one to be made."""
     plan = plan_of(CONFIG)
@@ -139,7 +139,7 @@ def test_a_name_asks_for_each_lost_output_of_a_training(name: str) -> None:
 
     of_training = paths.PHASE_OUTPUTS if name == "phase1" else paths.FINETUNING_OUTPUTS
     folders = sorted({Path(file).parent for file in asked() if Path(file).name == of_training[0]})
-    assert folders
+    assert len(folders) == 1
     make_files(*(f"{folder}/{output}" for folder in folders for output in of_training))
     complete = asked()
     for output in of_training[1:]:
