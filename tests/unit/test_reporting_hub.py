@@ -129,6 +129,17 @@ def test_a_dry_run_says_that_no_licence_is_named(run: Path, server: Hub) -> None
 
 
 @pytest.mark.slow
+def test_scores_of_a_task_that_is_not_finished_are_not_published_and_a_dry_run_says_so(run: Path, server: Hub) -> None:
+    finished = find_publication("demo")
+    assert b"| CoLA |" in finished.files["README.md"]
+    assert "Not finished" not in describe_publication(finished, REPOSITORY, public=False)
+    next(Path("results/finetunings").glob("cola-random*/metrics.json")).unlink()
+    part = find_publication("demo")
+    assert b"CoLA" not in part.files["README.md"]
+    missing = "Not finished, and therefore not in README.md: CoLA (1 of 3 fine-tunings missing)."
+    assert missing in describe_publication(part, REPOSITORY, public=False)
+
+
 def test_a_pushed_model_loads_in_a_clean_process_with_the_logits_of_the_local_one(run: Path, server: Hub) -> None:
     commit = push().rpartition("/")[2]
     assert server.refs["refs/heads/main"] == commit

@@ -32,6 +32,7 @@ from bertline.console import BertlineError, without_credentials
 from bertline.files import one_line_damage, sha256_of_file
 from bertline.reporting.hub_check import compare_logits
 from bertline.reporting.model_card import card_of_finetuned, card_of_run
+from bertline.reporting.scores import unfinished_tasks
 from bertline.results import paths
 from bertline.results.records import Record, one_line_damage_of, read_record
 from bertline.training.checkpoints import valid_checkpoints
@@ -56,18 +57,20 @@ class Publication:
         files: those of main by their names there.
         checkpoints: by revision, in the order of training: the folder of the phase and the step.
         is_finetuned: whether the model is that of a task.
+        tasks_left_out: the tasks whose scores are not in the model card, as they are not finished.
     """
 
     folder: Path
     files: Files
     checkpoints: dict[str, tuple[Path, int]]
     is_finetuned: bool
+    tasks_left_out: tuple[str, ...] = ()
 
 
 def find_publication(run: str, task: str | None = None) -> Publication:
     """Find the files to publish of a run, or of its kept model of a task such as glue/cola.
 
-    Raises BertlineError if the run is not finished, or if a checkpoint is damaged.
+    Raises BertlineError if the run's pretraining is not finished, or if a checkpoint is damaged.
     """
     folder = Path(paths.RUN.format(run=run))
     record = folder / paths.RUN_RECORD
@@ -92,7 +95,8 @@ def find_publication(run: str, task: str | None = None) -> Publication:
     checkpoints = _checkpoints(content)
     with one_line_damage_of(content):
         card = card_of_run(content).encode()  # that of a report may describe the run before its recipe was changed
-    return Publication(export, {**_files_of(export), CARD: card}, checkpoints, is_finetuned=False)
+        left_out = tuple(unfinished_tasks(content).values())
+    return Publication(export, {**_files_of(export), CARD: card}, checkpoints, False, left_out)
 
 
 def describe_publication(publication: Publication, repository: str, *, public: bool) -> str:
@@ -107,6 +111,9 @@ def describe_publication(publication: Publication, repository: str, *, public: b
     ]
     if publication.checkpoints and "step-0" not in publication.checkpoints:
         lines += ["", "There is no checkpoint of step 0, which only --keep-every and --keep-steps 0 write."]
+    if publication.tasks_left_out:
+        tasks = ", ".join(publication.tasks_left_out)
+        lines += ["", f"Not finished, and therefore not in {CARD}: {tasks}. Run snakemake, then publish again."]
     if CARD in publication.files and not _names_licence(publication.files[CARD]):
         lines += [
             "",

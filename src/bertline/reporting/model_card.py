@@ -16,18 +16,22 @@ from huggingface_hub import ModelCard, ModelCardData
 from bertline.console import BertlineError
 from bertline.finetuning.card import result_on_hub
 from bertline.reporting.data import corpus_rows
-from bertline.reporting.scores import ScoreRow, not_official, score_rows, seen_in_training
+from bertline.reporting.scores import ScoreRow, not_official, score_rows, seen_in_training, unfinished_tasks
 from bertline.results import describe
 from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Phase, Record
 
 
 def card_of_run(run: Record) -> str:
-    """Return the model card of a run's last finished phase. Raises ValueError if there is none."""
+    """Return the model card of a run's last finished phase, with the scores of the tasks whose seeds are all finished.
+
+    Raises ValueError if there is no finished phase.
+    """
     finished = [phase for phase in run.phases if phase.finished]
     if not finished:
         raise ValueError(f"{run.name} has no finished phase")
-    rows = score_rows(run)
+    unfinished = unfinished_tasks(run)
+    rows = [row for row in score_rows(run) if row.group not in unfinished]
     body = template("model-card.md.j2", keep_trailing_newline=True).render(
         run=run,
         network=describe.describe_network(finished[-1].recipe["model"]),

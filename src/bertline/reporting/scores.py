@@ -249,7 +249,14 @@ def unfinished_stages(run: Record) -> str:
         for phase in run.phases
         if not phase.finished
     ]
+    left += unfinished_tasks(run).values()
+    return ", ".join(left if run.dataset.finished else ["the dataset", *left])
+
+
+def unfinished_tasks(run: Record) -> dict[str, str]:
+    """Return the titles of the tasks with unfinished fine-tunings, with the number of these, by the task's group."""
+    left = {}
     for group, finetunings in run.groups.items():
         if missing := sum(not finetuning.finished for finetuning in finetunings):
-            left.append(f"{task_title(group)} ({missing} of {counted(len(finetunings), 'fine-tuning')} missing)")
-    return ", ".join(left if run.dataset.finished else ["the dataset", *left])
+            left[group] = f"{task_title(group)} ({missing} of {counted(len(finetunings), 'fine-tuning')} missing)"
+    return left
