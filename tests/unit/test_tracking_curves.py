@@ -111,6 +111,23 @@ def test_points_up_to_the_last_checkpoint_are_there_once(run: Path) -> None:
     assert {"average_loss", "learning_rate", "samples_per_second"} <= shown(events_folder()).keys()
 
 
+@pytest.mark.parametrize(("step", "timestamp"), [(2**70, 1), (-1, 1), (10, 2**70), (10, -1)])
+def test_a_journal_with_an_impossible_number_is_one_line_and_other_runs_are_written(
+    run: Path, step: int, timestamp: int
+) -> None:
+    other = read_json(RECORD)
+    folder = Path(shutil.copytree(run, run.with_name("other")))
+    train_to(folder, [0, 10], durable=10)
+    phase = {"name": PHASE, "fingerprint": "other", "path": str(folder)}
+    write_json(Path("results/runs/other/record.json"), other | {"run": "other", "fingerprint": "f", "phases": [phase]})
+    line = journal_line(10) | {"step": step, "timestamp": timestamp}
+    write_journal(run / paths.STARTED_JOURNAL, [line])
+    write_json(run / paths.DURABLE, {"step": 2**71})
+    with pytest.raises(BertlineError, match=rf"{paths.STARTED_JOURNAL} line 1 is not a point .*; delete the line"):
+        write()
+    assert [row["step"] for row in rows_of(f"other/{PHASE}")] == ["0", "10"]
+
+
 def test_a_csv_that_a_spreadsheet_saved_in_another_encoding_is_written_anew(run: Path) -> None:
     train_to(run, [0, 10], durable=10)
     write()

@@ -13,6 +13,7 @@ from bertline.files import read_text
 
 # A few hundred points.
 TAIL_BYTES = 65_536
+LIMIT = 2**63  # of steps and timestamps, in MLflow and in TensorBoard's events
 RECENT_POINTS = 20  # over which the speed is measured from which the time left follows
 
 SHOWN = {
@@ -73,7 +74,10 @@ def _point(line: str, where: str) -> JournalPoint:
     try:
         content = json.loads(line)
         metrics = {key: float("nan") if value is None else float(value) for key, value in content["metrics"].items()}
-        return JournalPoint(int(content["step"]), int(content["timestamp"]), metrics)
+        step, timestamp = int(content["step"]), int(content["timestamp"])
+        if not (0 <= step < LIMIT and 0 <= timestamp < LIMIT):
+            raise ValueError(f"step {step}, timestamp {timestamp}")
+        return JournalPoint(step, timestamp, metrics)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise BertlineError(
             f"{where} is not a point of a metrics journal ({error}); delete the line, or the result, to make it again"
