@@ -10,6 +10,7 @@ import pytest
 from plan_helpers import CONFIG, PHASE, ROOT, changed, finished_dataset, inputs, plan_of
 
 from bertline.console import BertlineError
+from bertline.files import write_json
 from bertline.planning.names import write_links
 from bertline.planning.plan import Plan
 from bertline.planning.resolve import RESERVED_NAMES
@@ -196,6 +197,39 @@ def test_a_phase_cannot_start_from_another_network() -> None:
     with pytest.raises(BertlineError, match=r"phase1\.initial_weights: .*hidden_size is 128 there and 256 here"):
         plan_of(changed(runs__other=other))
     plan_of(changed(runs__other={**other, "model": "bert-tiny"}))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "fits"),
+    [
+        ({"train": "wordpiece"}, {"train": "wordpiece", "lowercase": False}, False),
+        ({"train": "wordpiece"}, {"train": "wordpiece", "strip_accents": None}, False),
+        ({"train": "wordpiece"}, {"train": "bpe"}, False),
+        ({"train": "wordpiece", "vocab_size": 600}, {"train": "wordpiece"}, True),  # if the text has fewer words
+        ({"file": "one.txt"}, {"file": "same.txt"}, True),
+        ({"file": "one.txt"}, {"file": "other.txt"}, False),
+        ({"file": "one.txt"}, {"file": "one.txt", "lowercase": False}, False),
+        ({"file": "one.txt"}, {"train": "wordpiece"}, True),  # the file may be that of the trained one
+    ],
+)
+def test_a_phase_starts_from_weights_of_the_same_tokenizer(theirs: dict, ours: dict, fits: bool) -> None:
+    for name, words in (("one", "a"), ("same", "a"), ("other", "b")):
+        Path(f"{name}.txt").write_text(f"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n{words}\n")
+    theirs, ours = ({"vocab_size": 500, **given} if "train" in given else given for given in (theirs, ours))
+    both = CONFIG["datasets"]["both"]
+    config = changed(
+        datasets={"both": {**both, "tokenizer": theirs}, "second": {**both, "shards": 3, "tokenizer": ours}}
+    )
+    phase = {**PHASE, "initial_weights": {"run": "first", "phase": "phase1"}}
+    config["runs"]["other"] = {"dataset": "second", "model": "bert-tiny", "phases": {"phase1": phase}}
+    if fits:
+        plan = plan_of(config)
+        for run, digest in (("first", "0"), ("other", "1")):  # but they turned out to differ
+            key = plan.phases[plan.runs[run]["phases"]["phase1"]]["dataset"]
+            write_json(plan.dataset_file(key, "dataset.json"), {"tokenizer": {"sha256": digest}})
+    line = r"other\.phases\.phase1\.initial_weights: the phase's dataset both and second have different tokenizers"
+    with pytest.raises(BertlineError, match=line):
+        plan_of(config)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bertline.console import BertlineError
 from bertline.encoding.tokenizer import take_tokenizer
-from bertline.files import Json
+from bertline.files import Json, read_object
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.modeling.network_config import check_same_network
 from bertline.modeling.vocabulary import ADVICE, check_vocabulary
@@ -48,7 +48,7 @@ def add_phase(
             todo = f"write {{run: {other}, phase: {last[0]}}}" if last else f"name the weights that {other} starts from"
             raise BertlineError(f"configuration: {key}: given {source}, a link of this configuration; {todo}")
         initial = external_weights(plan, key, source)
-    _check_initial(plan, f"{where}.phases.{phase}", plan.datasets[dataset], model, settings, initial)
+    _check_initial(plan, f"{where}.phases.{phase}", dataset, model, settings, initial)
     semantic.pop("initial_weights", None)
     if initial is None or "directory" in initial:  # only a phase has something to carry over
         semantic.pop("carry_over", None)
@@ -124,22 +124,47 @@ def _phase_of_another_run(plan: Plan, where: str, phase: str, given: Json) -> st
     return other["phases"][given["phase"]]
 
 
-def _check_initial(
-    plan: Plan, where: str, dataset: DatasetEntry, model: Json, settings: Json, initial: Json | None
-) -> None:
+def _check_initial(plan: Plan, where: str, dataset: str, model: Json, settings: Json, initial: Json | None) -> None:
     """Raise BertlineError for weights, or for moments of another phase's optimizer, that this phase cannot take."""
     if initial is None:
         return
     where_of_weights = f"{where}.initial_weights"
     if "directory" in initial:
-        if (network := read_network(Path(initial["directory"], paths.CONFIG))) is not None:
+        weights = Path(initial["directory"])
+        if (network := read_network(weights / paths.CONFIG)) is not None:
             check_same_network(network, model, where_of_weights)
-            _check_tokenizer(where_of_weights, dataset, network["vocab_size"], Path(initial["directory"]))
+            _check_tokenizer(where_of_weights, plan.datasets[dataset], network["vocab_size"], weights)
         return
     earlier = plan.phases[initial["phase"]]
     if settings["carry_over"] != "weights":
         _check_moments(where, earlier["settings"], settings)
     check_same_network(earlier["model"], model, where_of_weights)
+    theirs, ours = (_known_of_tokenizer(plan, key, where_of_weights) for key in (earlier["dataset"], dataset))
+    if any(theirs[key] != ours[key] for key in theirs.keys() & ours.keys()):
+        name = plan.datasets[earlier["dataset"]]["name"]
+        raise BertlineError(
+            f"{where_of_weights}: the phase's dataset {name} and {plan.datasets[dataset]['name']} have different "
+            "tokenizers; choose other weights, or give both datasets the same"
+        )
+
+
+def _known_of_tokenizer(plan: Plan, key: str, where: str) -> Json:
+    """Return what is known of a dataset's tokenizer before it is made: equal tokenizers have the same of each key."""
+    known: Json = {}
+    card = Path(plan.dataset_file(key, paths.CARD))
+    if card.exists() and (made := read_object(card).get("tokenizer")):
+        known["sha256"] = made["sha256"]
+    given = plan.datasets[key].get("settings", {}).get("tokenizer", {})
+    if "train" in given:
+        strips = given["lowercase"] if given["strip_accents"] is None else given["strip_accents"]
+        known["trained"] = [given["train"], given["lowercase"], strips]
+    elif Path(file := given.get("file", "")).is_file():
+        try:
+            tokenizer = take_tokenizer(file, lowercase=given["lowercase"], strip_accents=given["strip_accents"])
+        except BertlineError as error:
+            raise BertlineError(f"{where}: {error}") from None
+        known["taken"] = tokenizer.to_str()
+    return known
 
 
 def _check_tokenizer(where: str, dataset: DatasetEntry, rows: int, weights: Path) -> None:
