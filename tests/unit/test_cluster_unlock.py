@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from bertline.cluster.unlock import explain_lock, unlock
 from bertline.console import BertlineError
+from bertline.files import CHECKOUT
 
 
 def test_a_running_snakemake_is_named_and_one_that_was_killed_is_unlocked(
@@ -28,6 +30,8 @@ def test_a_running_snakemake_is_named_and_one_that_was_killed_is_unlocked(
         with pytest.raises(BertlineError, match=f"snakemake runs here as process {running.pid};"):
             unlock(["small.yaml"])
         running.kill()
+    Path("workflow/scripts").mkdir(parents=True)
+    Path("workflow/scripts/unlock.py").touch()  # as in a checkout
     assert explain_lock().endswith("or clear the lock of the second by `make unlock`")
 
 
@@ -59,8 +63,35 @@ def test_a_job_that_slurm_still_runs_does_not_keep_the_folder_locked(
     with subprocess.Popen(command, stdin=pipe, stdout=pipe) as running:
         assert running.stdout is not None
         running.stdout.readline()
-        assert explain_lock().endswith("or clear the lock of the second by `make unlock`")
+        assert "or clear the lock of the second by " in explain_lock()
         running.kill()
+
+
+@pytest.mark.parametrize("has_snakefile", [False, True])
+def test_a_folder_elsewhere_is_unlocked_by_its_own_snakefile_or_by_that_of_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_snakefile: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if has_snakefile:
+        Path("Snakefile").write_text("assert config == {'of': 'a module'}")
+        Path("small.yaml").write_text("of: a module")
+    else:
+        shutil.copy(CHECKOUT / "config/demo.yaml", "small.yaml")
+    lock = Path(".snakemake/locks/0.output.lock")
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    with pytest.raises(SystemExit, match=r"^0$"):
+        unlock(["small.yaml"])
+    assert not lock.exists()
+
+
+def test_the_message_in_a_folder_elsewhere_has_a_command_that_works_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = explain_lock().rsplit("`", 2)[1]
+    shell = ["bash", "-c", command.replace("--configfile CONFIG", "--help")]
+    assert "Clear the lock" in subprocess.run(shell, check=True, capture_output=True, text=True).stdout
 
 
 def test_what_was_checked_is_told(

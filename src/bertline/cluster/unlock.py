@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import socket
 import subprocess
 import sys
@@ -14,8 +15,11 @@ from pathlib import Path
 import psutil
 
 from bertline.console import BertlineError
+from bertline.files import CHECKOUT
 
 LOCKS = Path(".snakemake/locks")
+SNAKEFILES = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")  # that snakemake finds itself
+SCRIPT = Path("workflow/scripts/unlock.py")
 
 
 def unlock(configfile: Sequence[str]) -> None:
@@ -31,10 +35,12 @@ def unlock(configfile: Sequence[str]) -> None:
     if (owner := _other_owner()) is not None:
         raise BertlineError(
             f"{owner} has locked this folder, whose processes you may not see; ask them whether their snakemake still "
-            "runs, and to run `make unlock`"
+            f"runs, and to run {_command()}"
         )
     print(f"no snakemake of this folder runs on {socket.gethostname()}; other machines are not checked", flush=True)
-    done = subprocess.run(["snakemake", "--unlock", "--configfile", *configfile], check=False)  # noqa: S603, S607
+    found = any(Path(name).exists() for name in SNAKEFILES)
+    snakefile = [] if found else ["--snakefile", str(CHECKOUT / "workflow/Snakefile")]
+    done = subprocess.run(["snakemake", "--unlock", *snakefile, "--configfile", *configfile], check=False)  # noqa: S603, S607
     sys.exit(done.returncode)
 
 
@@ -46,8 +52,16 @@ def explain_lock() -> str:
         return f"{owner} has locked this folder; wait until their snakemake ends, or use a folder of your own"
     return (
         "a snakemake on another machine has locked this folder, or one that was killed; wait for the first, or clear "
-        "the lock of the second by `make unlock`"
+        f"the lock of the second by {_command()}"
     )
+
+
+def _command() -> str:
+    """Return the command that clears the lock of this folder, which need not be the checkout."""
+    if SCRIPT.exists():
+        return "`make unlock`"
+    library, script = shlex.quote(str(CHECKOUT / "src")), shlex.quote(str(CHECKOUT / SCRIPT))
+    return f"`PYTHONPATH={library} python {script} --configfile CONFIG`"
 
 
 def _other_owner() -> str | None:
