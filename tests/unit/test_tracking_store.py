@@ -589,6 +589,8 @@ def test_a_secret_with_the_end_of_a_line_is_refused_and_never_shown(
         "http://host:abcd",
         "postgresql://someone:abc[d@host/m",
         "postgresql://someone:abc@d@host/m",
+        "https://someone:xyz abc@host/m",
+        "postgresql://someone:xyz\u00a0abc@host/m",
         "postgresql://host:abcd/m",
         "postgresql://host:99999/m",
     ],

@@ -119,3 +119,17 @@ def test_another_driver_of_sqlite_is_not_taken_for_a_server(
     with pytest.raises(BertlineError, match=r"^sqlite\+pysqlite:///mlflow.db is not sqlite:/// and the path"):
         ui.open_ui()
     assert not capsys.readouterr().out
+
+
+def test_an_address_whose_password_has_a_space_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = write_run(tmp_path, tasks=("rte",), seeds=1)
+    record.with_name("record.json").symlink_to(record.name)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://someone:xyz abc@127.0.0.1:9")
+    monkeypatch.setattr(ui, "handle_signals", lambda *_: None)
+    monkeypatch.setattr(ui, "follow", lambda *_: None)
+    with pytest.raises(BertlineError, match=r"^MLflow's address, https://\.\.\., has no .*percent-encode "):
+        ui.open_ui()
+    assert not capsys.readouterr().out

@@ -230,7 +230,7 @@ def _reach_database(tracking_uri: str) -> None:
     Addresses that name the server in another way, such as a socket file or ODBC's name of a data source, are left to
     MLflow.
     """
-    scheme, (host, port) = tracking_uri.partition(":")[0], _host_and_port(tracking_uri)
+    scheme, (host, port) = tracking_uri.partition(":")[0], host_and_port(tracking_uri)
     default = _PORTS.get(scheme.partition("+")[0])
     if not host or default is None or "," in host or scheme == "mssql+pyodbc":
         return
@@ -242,10 +242,10 @@ def _reach_database(tracking_uri: str) -> None:
         raise _unanswered(tracking_uri) from None
 
 
-def _host_and_port(tracking_uri: str) -> tuple[str | None, int | None]:
+def host_and_port(tracking_uri: str) -> tuple[str | None, int | None]:
     """Return the host and the port of an address, as far as it has them.
 
-    Raises BertlineError for an address that cannot be read: MLflow would try a part of its password for a minute.
+    Raises BertlineError if MLflow would try a part of its password for a minute, or a message show one after a space.
     """
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
@@ -260,7 +260,7 @@ def _host_and_port(tracking_uri: str) -> tuple[str | None, int | None]:
             host, port = address.hostname, address.port
     except (ArgumentError, ValueError):
         host, port = "@", None
-    if "@" in (host or "") or not 0 <= (port or 0) <= 65535:
+    if "@" in (host or "") or not 0 <= (port or 0) <= 65535 or re.search(r"\s", tracking_uri.rpartition("@")[0]):
         remedy = _ENCODE if "@" in tracking_uri else "correct them"
         raise BertlineError(f"MLflow's address, {scheme}://..., has no readable host and port; {remedy}")
     return host, port
@@ -291,7 +291,7 @@ def _sqlite_file(tracking_uri: str) -> Path | None:
     if tracking_uri != tracking_uri.strip():
         raise BertlineError("MLflow's address begins or ends with white space; set MLFLOW_TRACKING_URI without")
     if not is_sqlite(tracking_uri):
-        _host_and_port(tracking_uri)
+        host_and_port(tracking_uri)
         return None
     scheme, _, path = tracking_uri.partition("?")[0].partition(":///")
     if path.startswith("~"):

@@ -27,7 +27,7 @@ from bertline.console import BertlineError, handle_signals, without_credentials
 from bertline.files import CHECKOUT
 from bertline.results.records import runs_in
 from bertline.tracking.following import check_interval
-from bertline.tracking.store import check_server, default_tracking_uri, follow, initialise, is_sqlite
+from bertline.tracking.store import check_server, default_tracking_uri, follow, host_and_port, initialise, is_sqlite
 
 USER = "bertline"
 MAX_PORT = 65535
@@ -65,6 +65,7 @@ def open_ui(
     runs_in(["results/runs"])
     handle_signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler)
     if not is_sqlite(uri):
+        host_and_port(uri)  # refuses an address of which a part of the password would be shown
         print(f"MLflow: {without_credentials(uri)}   (kept up to date from here; Ctrl-C ends it)", flush=True)
         check_server(uri)
         follow(["results/runs"], uri, every)
