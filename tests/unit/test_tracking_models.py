@@ -28,6 +28,7 @@ from synthetic_runs import write, write_journal, write_run
 from bertline.console import BertlineError
 from bertline.finetuning.prediction import load_finetuned
 from bertline.finetuning.prediction_files import predictions
+from bertline.tracking import flavors
 from bertline.tracking.flavors import save_model
 from bertline.tracking.models import log_model
 from bertline.tracking.publishing import SENT_TAG
@@ -774,3 +775,16 @@ def test_a_saved_tagger_gives_the_tags_of_its_folder(tmp_path: Path) -> None:
     tags = mlflow.transformers.load_model(str(tmp_path / "saved"))(text)
     assert tags == transformers.pipeline("token-classification", model=str(tmp_path / "folder"))(text)
     assert len(tags) > 2
+
+
+@pytest.mark.parametrize("head", ["MaskedLM", "QuestionAnswering", "SequenceClassification", "TokenClassification"])
+def test_a_saved_model_has_no_path_of_this_machine_and_no_licence_that_is_not_its_own(
+    tmp_path: Path, head: str
+) -> None:
+    write_finetuned(tmp_path / "folder", getattr(transformers, f"BertFor{head}"), {"task": "glue/cola"})
+    save_model(tmp_path / "folder", tmp_path / "saved")
+    files = {path: path.read_bytes() for path in (tmp_path / "saved").rglob("*") if path.is_file()}
+    assert not [path for path, content in files.items() if str(tmp_path).encode() in content]
+    described = (tmp_path / "saved/MLmodel").read_text()
+    assert str(Path(flavors.__file__).parent) not in described
+    assert not [path for path in files if "license" in path.name.lower()]

@@ -62,6 +62,7 @@ def save_model(folder: Path, saved: Path) -> None:
                 signature=ModelSignature(columns, Schema([ColSpec("string")])),
                 pip_requirements=REQUIREMENTS,
             )
+        _remove_places(saved)
         return
     options: dict[str, Any] = {}
     if kind == "text-classification":
@@ -75,6 +76,7 @@ def save_model(folder: Path, saved: Path) -> None:
     mlflow.transformers.save_model(pipeline, str(saved), pip_requirements=REQUIREMENTS, **options)
     if kind == "fill-mask":
         _add_network(pipeline, saved)
+    _remove_places(saved)
 
 
 def _reads_pairs(folder: Path) -> bool:
@@ -84,6 +86,21 @@ def _reads_pairs(folder: Path) -> bool:
     with one_line_damage(path):
         task = read_object(path)
         return len(texts_of_task(task.get("task", ""), task.get("table"))) > 1
+
+
+def _remove_places(saved: Path) -> None:
+    """Remove what MLflow writes about this machine: absolute paths, and a LICENSE.txt that says that it found none."""
+    from mlflow.models import Model
+
+    (saved / "LICENSE.txt").unlink(missing_ok=True)
+    model = Model.load(str(saved))
+    for flavor in model.flavors.values():
+        for key in ("source_model_name", "model_code_path"):
+            if key in flavor:
+                flavor[key] = Path(flavor[key]).name
+        for artifact in flavor.get("artifacts", {}).values():
+            artifact["uri"] = artifact["path"]
+    model.save(str(saved / "MLmodel"))
 
 
 def _add_network(pipeline: Any, saved: Path) -> None:
