@@ -128,6 +128,16 @@ def test_a_journal_with_an_impossible_number_is_one_line_and_other_runs_are_writ
     assert [row["step"] for row in rows_of(f"other/{PHASE}")] == ["0", "10"]
 
 
+def test_values_that_are_not_numbers_are_written_without_a_warning(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    line = journal_line(10)
+    line["metrics"]["train/loss"] = float("nan")
+    write_journal(run / paths.STARTED_JOURNAL, [line])
+    write_json(run / paths.DURABLE, {"step": 10})
+    write()
+    check([10])
+    assert not caplog.records
+
+
 def test_a_csv_that_a_spreadsheet_saved_in_another_encoding_is_written_anew(run: Path) -> None:
     train_to(run, [0, 10], durable=10)
     write()

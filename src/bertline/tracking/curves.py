@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import re
 from collections.abc import Sequence
 from contextlib import closing
@@ -126,6 +127,7 @@ def _write_events(points: Sequence[JournalPoint], path: Path, *, dropped_from: i
     from tensorboardX.record_writer import RecordWriter
     from tensorboardX.summary import scalar
 
+    logging.getLogger("tensorboardX.x2num").setLevel(logging.ERROR)  # it warns of each NaN of a journal
     events = [Event(wall_time=points[0].timestamp / 1000 if points else 0, file_version="brain.Event:2")]
     if dropped_from is not None:
         events.append(Event(step=dropped_from, session_log=SessionLog(status=SessionLog.START)))
