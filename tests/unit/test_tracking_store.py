@@ -381,6 +381,16 @@ def test_values_that_are_not_numbers_are_kept(record: Path) -> None:
     assert track([record], uri())["sent"] == 0
 
 
+def test_a_curve_has_no_point_where_the_number_of_tokens_is_not_known(record: Path) -> None:
+    lines = [journal_line(step) for step in (10, 20)]
+    lines[1]["metrics"]["train/tokens"] = float("nan")
+    write_journal(Path("results/phases/phase1/metrics.jsonl"), lines)
+    points = read_entry(record).points
+    by = {axis: [one.step for one in points if one.key == f"by_{axis}/mlm_loss"] for axis in ("samples", "tokens")}
+    assert by["samples"][:2] == [2560, 5120]
+    assert by["tokens"] == [250_000]
+
+
 def test_long_parameters_are_cut_and_many_are_sent_in_batches(record: Path) -> None:
     path = Path("results/phases/phase1/recipe.json")
     recipe = json.loads(path.read_text())
