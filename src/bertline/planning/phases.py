@@ -139,12 +139,17 @@ def _check_initial(plan: Plan, where: str, dataset: str, model: Json, settings: 
     if settings["carry_over"] != "weights":
         _check_moments(where, earlier["settings"], settings)
     check_same_network(earlier["model"], model, where_of_weights)
-    theirs, ours = (_known_of_tokenizer(plan, key, where_of_weights) for key in (earlier["dataset"], dataset))
+    if earlier["dataset"] != dataset:
+        _check_same_tokenizer(plan, where_of_weights, earlier["dataset"], dataset)
+
+
+def _check_same_tokenizer(plan: Plan, where: str, before: str, dataset: str) -> None:
+    """Raise BertlineError if the tokenizers of two datasets, by their fingerprints, are known to differ."""
+    theirs, ours = (_known_of_tokenizer(plan, key, where) for key in (before, dataset))
     if any(theirs[key] != ours[key] for key in theirs.keys() & ours.keys()):
-        name = plan.datasets[earlier["dataset"]]["name"]
         raise BertlineError(
-            f"{where_of_weights}: the phase's dataset {name} and {plan.datasets[dataset]['name']} have different "
-            "tokenizers; choose other weights, or give both datasets the same"
+            f"{where}: the phase's dataset {plan.datasets[before]['name']} and {plan.datasets[dataset]['name']} have "
+            "different tokenizers; choose other weights, or give both datasets the same"
         )
 
 
