@@ -18,10 +18,10 @@ FREQUENT = ("train/", "system/")
 def thin(training: Training) -> Iterator[dict[str, float]]:
     """Yield for each line of a training's journal the metrics to send.
 
-    A phase's steps are divided into 2,000 equal intervals, and the first point of each metric in each interval is
-    chosen; so are the line of the last step and every evaluation. The choice at a line depends only on the
-    recipe and the lines before it, so what was sent stays chosen while the journal grows. All points of a fine-tuning
-    are chosen.
+    A phase's steps are divided into at most 2,000 equal intervals, and the first point of each metric in each interval
+    is chosen; so are the line of the last step and every evaluation. The choice at a line depends only on the recipe
+    and the lines before it, so what was sent stays chosen while the journal grows. All points of a fine-tuning are
+    chosen.
     """
     steps = training.recipe.get("settings", {}).get("steps", 0) if isinstance(training, Phase) else 0
     width = max(1, -(-int(steps) // POINTS))
