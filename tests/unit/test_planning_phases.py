@@ -184,6 +184,10 @@ def test_a_phase_takes_the_moments_of_factors_of_the_same_sides(optimizer: str, 
             "corpora.books.separator: '\\x0c' is white space, which does not count; give a line with a visible mark, "
             'or "\\n" for empty lines',
         ),
+        (
+            {"corpora__books": {"source": "files", "paths": ["books/*.txt"], "separator": "a\nb"}},
+            "corpora.books.separator: 'a\\nb' has a line break; give a line with a visible mark, or",
+        ),
     ],
 )
 def test_what_a_job_would_refuse_is_refused_when_planning(change: dict, message: str) -> None:

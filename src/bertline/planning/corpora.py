@@ -55,10 +55,12 @@ def resolve_corpus(
             check_encoding(corpus["encoding"])
         except BertlineError as error:
             raise BertlineError(f"configuration: corpora.{name}.encoding: {error}") from None
-    if "separator" in corpus and corpus["separator"] != "\n" and not corpus["separator"].strip():
+    separator = corpus.get("separator", "\n")
+    if separator != "\n" and ("\n" in separator.strip() or not separator.strip()):
+        problem = "has a line break" if separator.strip() else "is white space, which does not count"
         raise BertlineError(
-            f"configuration: corpora.{name}.separator: {corpus['separator']!r} is white space, which does not count; "
-            'give a line with a visible mark, or "\\n" for empty lines'
+            f"configuration: corpora.{name}.separator: {separator!r} {problem}; give a line with a visible mark, or "
+            '"\\n" for empty lines'
         )
     _leave_out_spelling(semantic)
     before = len(problems)
