@@ -80,6 +80,12 @@ def set_key(config: dict, key: str, value: object) -> dict:
             "evaluation.glue: given 'sst', allowed is one of",
         ),
         ("evaluation/glue/cola/url", "https://x/y/", "(A URL that ends in the file's name)"),
+        ("corpora/wikipedia/templates", {"A": []}, "templates.A: given [], allowed is a list with 1 or more entries"),
+        ("corpora/wikipedia/templates", {"A": 0}, "templates.A: given 0, allowed is any other"),
+        ("corpora/wikipedia/templates", {"A": None}, "given nothing, allowed is a whole number or text or a list"),
+        ("corpora/wikipedia/templates", {"A": ["x", -2]}, "templates.A.1: given -2, allowed is at least -1"),
+        ("corpora/wikipedia/templates", {"A" * 51: 1}, f"given '{'A' * 51}', allowed is text of at most 50 characters"),
+        ("runs/" + "a" * 201, {}, f"runs: given '{'a' * 201}', allowed is text of at most 200 characters"),
         ("corpora/wikipedia/punkt", "pk{x}", "corpora.wikipedia.punkt: given 'pk{x}', allowed is text matching"),
     ],
 )

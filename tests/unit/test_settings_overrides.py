@@ -98,6 +98,10 @@ def test_one_text_has_several_settings_and_the_last_counts() -> None:
         ("=3", "a setting is PATH=VALUE"),
         ("runs.demo.phases.phase1.betas=[0.9", "is not YAML"),
         ('contact="a', "a quotation mark \" is missing"),
+        (
+            "runs.demo.phases.phase1.corpus_weights.wiki.tokens=2",
+            "none; set a new one as a whole: runs.demo.phases.phase1.corpus_weights.wiki={KEY: VALUE}",
+        ),
         ("runs.demo.dataset.x=1", "runs.demo.dataset is 'small', which has no keys"),
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator, validators
-from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.exceptions import ValidationError
 
 from bertline.console import BertlineError
 from bertline.files import SCHEMA, Json
@@ -157,9 +157,7 @@ def load_schema(path: Path | str) -> Json:
 
 def validate(config: Json, schema: Json, *, what: str = "configuration") -> None:
     """Raise BertlineError with one line for the first problem in `what`: the key, the given and the allowed values."""
-    # If several forms are allowed and none matches, the best match names the wrong key.
-    errors = [best_match([error]) for error in _Validator(schema).iter_errors(config)]
-    if errors:
+    if errors := list(_Validator(schema).iter_errors(config)):
         errors.sort(key=lambda error: [str(key) for key in error.absolute_path])
         others = len({_key(error) for error in errors}) - 1
         more = f" (and {others} more)" if others else ""
@@ -196,16 +194,23 @@ def _explain(error: ValidationError) -> str:
     given: Any = error.instance
     allowed: Any = error.validator_value
     schema: Any = error.schema
-    if error.validator == "additionalProperties" and isinstance(given, dict):
+    kind = str(error.validator)
+    if kind == "anyOf":
+        forms = list(_of_forms(error))
+        of_type = [one for one in forms if one.validator != "type" or one.absolute_path != error.absolute_path]
+        if of_type:
+            return _explain(of_type[0])
+        kind, allowed = "type", [one.validator_value for one in forms]
+    if kind == "additionalProperties" and isinstance(given, dict):
         known = list(schema["properties"])
         unknown = next(name for name in given if name not in known)
         close = difflib.get_close_matches(str(unknown), known, n=1)
         hint = f"did you mean '{close[0]}'? Allowed" if close else "allowed"
         return f"{_key(error)}: unknown key {unknown!r}; {hint} are: {', '.join(known)}"
-    if error.validator == "required":
+    if kind == "required":
         missing = next(name for name in allowed if name not in given)
         return f"{_key(error)}: the key '{missing}' is missing; required are: {', '.join(allowed)}"
-    if error.validator == "address":  # not what is given: it may be a password
+    if kind == "address":  # not what is given: it may be a password
         return f"{_key(error)}: {error.message}"
     wanted = {
         "enum": "one of {}",
@@ -219,23 +224,32 @@ def _explain(error: ValidationError) -> str:
         "minItems": "a list with {} or more entries",
         "maxItems": "a list with at most {} entries",
         "minLength": "text of at least {} characters",
+        "maxLength": "text of at most {} characters",
         "uniqueItems": "a list without repetitions",
-    }.get(str(error.validator), error.message)
+        "not": "any other",
+    }.get(kind, error.message.replace("{", "{{").replace("}", "}}"))
     values = ", ".join(map(str, allowed)) if isinstance(allowed, list) else str(allowed)
     described = ""
-    if error.validator == "enum":
+    if kind == "enum":
         if len(allowed) > MANY_VALUES:
             near = difflib.get_close_matches(str(given), map(str, allowed), n=3, cutoff=0)
             values = f"{len(allowed)} values, the nearest {', '.join(near)}"
         if all(isinstance(value, str) for value in allowed):
             described = _how_to_write(given, ["string"], schema)
-    elif error.validator == "type":
+    elif kind == "type":
         types = allowed if isinstance(allowed, list) else [allowed]
         wanted = " or ".join(TYPES[name] for name in types)
         described = _how_to_write(given, types, schema)
-    elif error.validator == "pattern" and "description" in schema:
+    elif kind == "pattern" and "description" in schema:
         described = f" ({schema['description'].rstrip('.')})"
     return f"{_key(error)}: given {_shown(given)}, allowed is {wanted.format(values)}{described}"
+
+
+def _of_forms(error: ValidationError) -> Iterator[ValidationError]:
+    """Yield what is wrong with a value for each of the forms of which it has none."""
+    for inner in error.context or ():
+        is_form = inner.validator == "anyOf" and inner.absolute_path == error.absolute_path
+        yield from _of_forms(inner) if is_form else [inner]
 
 
 def check_allowed(where: str, given: str | int, allowed: Iterable[str | int], what: str) -> None:

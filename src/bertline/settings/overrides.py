@@ -142,7 +142,11 @@ def _replace(config: Json, path: str, value: str, schema: Json, root: Json, abov
     if not known and is_closed and ("." in path or not isinstance(named, dict)):
         near = difflib.get_close_matches(path.split(".")[0], allowed := sorted(map(str, {**config, **properties})), 1)
         meant = f"did you mean '{'.'.join((*above, near[0]))}'? " if near else ""
-        raise BertlineError(f"{where}: there is no such key; {meant}the keys here are: {', '.join(allowed) or 'none'}")
+        new = ".".join((*above, path.split(".")[0]))
+        whole = f"; set a new one as a whole: {new}={{KEY: VALUE}}" if isinstance(named, dict) and not near else ""
+        raise BertlineError(
+            f"{where}: there is no such key; {meant}the keys here are: {', '.join(allowed) or 'none'}{whole}"
+        )
     key = max(known, key=len) if known else path if isinstance(named, dict) else path.split(".")[0]
     inner = properties.get(key, named if isinstance(named, dict) else {})
     if key == path:
