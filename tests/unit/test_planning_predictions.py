@@ -207,6 +207,16 @@ def test_predictions_of_a_folder_follow_its_task_and_a_training_from_its_weights
     assert (len(predicted), len(trained)) == (len(tasks), 1)
 
 
+@pytest.mark.parametrize("kind", ["predict", "features"])
+def test_a_file_that_is_given_twice_is_read_once(kind: str) -> None:
+    """As by a corpus, in the order of the first; the outputs of two orders of repetitions had one fingerprint."""
+    Path("other.tsv").write_text("text\nb\n")
+    both = entry_of(plan_of(kind=kind, inputs=["other.tsv", "new.tsv"]))
+    for more in (["new.tsv", "./other.tsv"], ["other.tsv", "new.tsv"], ["*.tsv"]):
+        assert entry_of(plan_of(kind=kind, inputs=["other.tsv", *more])) == both
+    assert both["inputs"] == ["other.tsv", "new.tsv"]
+
+
 def test_absent_inputs_block_nothing_else() -> None:
     plan = plan_of(inputs=["absent/*.txt"])
     assert not plan.problems

@@ -56,7 +56,7 @@ def add_predictions(plan: Plan) -> None:
             if ranked:
                 files = [Path(file) for part, file in ranked.items() if digests_of_one(problems, f"{key}.{part}", file)]
             else:
-                files = expand(problems, f"{key}.inputs", given["inputs"])
+                files = list(dict.fromkeys(expand(problems, f"{key}.inputs", given["inputs"])))
             if kind == "features":
                 _check_features(plan, key, given, model, files)
             else:
