@@ -140,6 +140,15 @@ def test_scores_of_a_task_that_is_not_finished_are_not_published_and_a_dry_run_s
     assert missing in describe_publication(part, REPOSITORY, public=False)
 
 
+@pytest.mark.parametrize("task", [None, "glue/cola"])
+def test_the_example_of_a_published_card_loads_the_model_from_its_repository(run: Path, task: str | None) -> None:
+    card = Path("results/runs/demo/glue/cola/model/README.md")
+    card.write_text(f'{card.read_text()}pipeline("text-classification", model="path/to/this/folder")\n')
+    published = find_publication("demo", task, REPOSITORY).files["README.md"].decode()
+    assert f', model="{REPOSITORY}")\n' in published
+    assert "path/to" not in published
+
+
 def test_a_pushed_model_loads_in_a_clean_process_with_the_logits_of_the_local_one(run: Path, server: Hub) -> None:
     commit = push().rpartition("/")[2]
     assert server.refs["refs/heads/main"] == commit

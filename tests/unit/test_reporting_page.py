@@ -326,6 +326,7 @@ def test_the_header_of_the_model_card_has_the_content_of_the_configuration(recor
     content = json.loads(dataset.read_text())
     sources = [{"source": "wikimedia", "language": code} for code in ("ltg", "simple")]
     sources.append({"source": "huggingface", "dataset": "some/books"})
+    sources.append({"source": "warc", "language": "lav"})  # not a Wikipedia's code
     corpora = [{"name": str(number), "documents": 1, "settings": one} for number, one in enumerate(sources)]
     write(dataset, {**content, "corpora": corpora})
     recipe = Path("results/phases/phase1/recipe.json")

@@ -19,7 +19,7 @@ def publish(run: str, repository: str, *, task: str | None = None, public: bool 
         public: make a new repository public instead of private.
         push: send it, with the token of HF_TOKEN or of `hf auth login`.
     """
-    publication = find_publication(run, task)
+    publication = find_publication(run, task, repository)
     print(describe_publication(publication, repository, public=public))
     if not push:
         return "\nNothing was sent. With PUSH=yes it is sent."

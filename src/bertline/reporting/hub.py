@@ -67,10 +67,11 @@ class Publication:
     tasks_left_out: tuple[str, ...] = ()
 
 
-def find_publication(run: str, task: str | None = None) -> Publication:
+def find_publication(run: str, task: str | None = None, repository: str = "user/name") -> Publication:
     """Find the files to publish of a run, or of its kept model of a task such as glue/cola.
 
-    Raises BertlineError if the run's pretraining is not finished, or if a checkpoint is damaged.
+    The example in the model card loads the model from `repository`. Raises BertlineError if the pretraining is not
+    finished, or if a checkpoint is damaged.
     """
     folder = Path(paths.RUN.format(run=run))
     record = folder / paths.RUN_RECORD
@@ -83,7 +84,7 @@ def find_publication(run: str, task: str | None = None) -> Publication:
         files = _files_of(model)
         content = read_record(record)
         with one_line_damage_of(content):
-            completed = {CARD: card_of_finetuned(files[CARD], content)} if CARD in files else {}
+            completed = {CARD: card_of_finetuned(files[CARD], content, repository)} if CARD in files else {}
         return Publication(model, {**files, **completed}, {}, is_finetuned=True)
     content = read_record(record)
     if not content.phases:
@@ -94,7 +95,8 @@ def find_publication(run: str, task: str | None = None) -> Publication:
         raise BertlineError(f"{last.path} is not finished and exported; run `snakemake pretrain`")
     checkpoints = _checkpoints(content)
     with one_line_damage_of(content):
-        card = card_of_run(content).encode()  # that of a report may describe the run before its recipe was changed
+        # That of a report may describe the run before its recipe was changed.
+        card = card_of_run(content, repository).encode()
         left_out = tuple(unfinished_tasks(content).values())
     return Publication(export, {**_files_of(export), CARD: card}, checkpoints, False, left_out)
 

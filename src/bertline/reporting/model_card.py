@@ -22,10 +22,10 @@ from bertline.results.curves import cost_of, phase_facts
 from bertline.results.records import Phase, Record
 
 
-def card_of_run(run: Record) -> str:
+def card_of_run(run: Record, model: str = "path/to/the/export") -> str:
     """Return the model card of a run's last finished phase, with the scores of the tasks whose seeds are all finished.
 
-    Raises ValueError if there is no finished phase.
+    `model` is where its example loads the model from. Raises ValueError if there is no finished phase.
     """
     finished = [phase for phase in run.phases if phase.finished]
     if not finished:
@@ -34,6 +34,7 @@ def card_of_run(run: Record) -> str:
     rows = [row for row in score_rows(run) if row.group not in unfinished]
     body = template("model-card.md.j2", keep_trailing_newline=True).render(
         run=run,
+        model=model,
         network=describe.describe_network(finished[-1].recipe["model"]),
         data=describe.describe_dataset(run.dataset.card) if run.dataset.card else "",
         corpora=corpus_rows(run.dataset.card),
@@ -61,15 +62,20 @@ def template(name: str, **settings: Any) -> jinja2.Template:
 
 def metadata_of_run(run: Record) -> dict[str, Any]:
     """Return the content of the cards of all models of a run: `license` and `language`, as far as they are known."""
-    codes = (corpus.get("settings", {}).get("language", "") for corpus in run.dataset.card.get("corpora", []))
+    settings = [corpus.get("settings", {}) for corpus in run.dataset.card.get("corpora", [])]
+    # Other sources have other codes: Common Crawl has lav where a Wikipedia has lv.
+    codes = (one.get("language", "") for one in settings if one.get("source") == "wikimedia")
     # A Wikipedia's code is not always that of a language: simple, zh_yue.
     languages = [code for code in dict.fromkeys(codes) if re.fullmatch("[a-z]{2,3}", code)]
     known = {"license": run.model_card.get("license"), "language": run.model_card.get("language") or languages}
     return {key: value for key, value in known.items() if value}
 
 
-def card_of_finetuned(path: Path, run: Record) -> bytes:
-    """Return a fine-tuned model's card with the metadata of its run. Raises BertlineError for a malformed header."""
+def card_of_finetuned(path: Path, run: Record, model: str) -> bytes:
+    """Return a fine-tuned model's card with the metadata of its run, whose example loads the model from `model`.
+
+    Raises BertlineError for a malformed header.
+    """
     try:
         card = ModelCard.load(path)
     except (ValueError, yaml.YAMLError) as error:
@@ -77,7 +83,7 @@ def card_of_finetuned(path: Path, run: Record) -> bytes:
         raise BertlineError(f"{path}: its header is not that of a model card ({reason}); correct it") from None
     for key, value in metadata_of_run(run).items():
         card.data[key] = value
-    return str(card).encode()
+    return str(card).replace('"path/to/this/folder"', f'"{model}"').encode()
 
 
 def _metadata(run: Record, rows: list[ScoreRow]) -> ModelCardData:
