@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,9 +182,16 @@ def test_a_stop_saves_its_step_long_before_a_checkpoint_is_due(
         stop(recipe, tokenizer, tmp_path / "out", StopDuring(5, updates))
     assert STEP_IS_SAVED.format(step=5) in caplog.messages
     assert [path.name for path in (tmp_path / "out/checkpoints").glob("step-*")] == ["step-00000005"]
+    shutil.copytree(tmp_path / "out", tmp_path / "other")
     finetune(recipe, tokenizer, tmp_path / "out", options=ONE_THREAD)
     assert len(updates) == 16
     assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+    assert "of its points" not in caplog.text
+
+    journal = tmp_path / "other/checkpoints/journal.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]))
+    finetune(recipe, tokenizer, tmp_path / "other", options=ONE_THREAD)
+    assert f"{journal} lacks 2 of its points up to step 5: they are lost" in caplog.text
 
 
 def test_a_checkpoint_is_written_when_the_minutes_since_the_last_one_have_passed(

@@ -125,6 +125,7 @@ class _Training:
         early_stopping: None without `patience`.
         batches: the remaining ones.
         journal: on rank 0 only.
+        points: their number in the journal; None before the first, and if the checkpoint did not state it.
     """
 
     def __init__(
@@ -145,10 +146,12 @@ class _Training:
         self.report_every = max(1, self.total_steps // JOURNAL_POINTS)
         self.step, self.loss = 0, LossMean()
         self.early_stopping = None if self.settings["patience"] is None else EarlyStopping()
+        self.points: int | None = None
         self.batches = self._resume(output / paths.CHECKPOINTS)
         self.journal: Journal | None = None
         if self.group.is_rank_zero:
-            self.journal = Journal(output / paths.STARTED_JOURNAL, last_step=self.step if self.step else -1)
+            journal, last_step = output / paths.STARTED_JOURNAL, self.step if self.step else -1
+            self.journal = Journal(journal, last_step=last_step, points=self.points)
         self.writer = CheckpointWriter(
             output / paths.CHECKPOINTS, keep=Retention(newest=1), before=self._before_checkpoint
         )
@@ -164,6 +167,7 @@ class _Training:
             tensors = restore_tensors(path, learner.model, learner.optimizer, kind="adamw", may_lack_moments=True)
             learner.scale.restore(state["loss_scale"])
             self.step, self.loss = state["step"], LossMean(state["loss"], state["counted"])
+            self.points = state.get("points")
             if self.early_stopping is not None and "early_stop" in state:
                 score, best_step, since = state["early_stop"]
                 best_weights = {name: tensors[f"best.{name}"] for name in learner.model.state_dict()}
@@ -231,7 +235,7 @@ class _Training:
 
     def _record(self, metrics: Mapping[str, float]) -> None:
         if self.journal is not None:
-            self.journal.append(self.step, metrics)
+            self.points = self.journal.append(self.step, metrics)
 
     def _score(self) -> float:
         """Record the scores of the dev set; return the main one."""
@@ -255,6 +259,7 @@ class _Training:
             "step": self.step,
             "loss": self.loss.total,
             "counted": self.loss.steps,
+            "points": self.points,
             "loss_scale": learner.scale.state(),
             "reproducibility": learner.reproducibility(),
         }
