@@ -345,7 +345,7 @@ def test_a_finished_environment_says_what_it_is_and_keeps_its_python(
 
 
 def test_the_last_line_of_a_set_up_says_what_there_is(unset: Path) -> None:
-    command = ["make", "setup", f"PYTHON={unset}/python-without-pip"]
+    command = ["make", "--no-print-directory", "setup", f"PYTHON={unset}/python-without-pip"]
     for _ in range(2):
         done = subprocess.run(command, cwd=unset, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == f".venv is ready: Python {platform.python_version()}"

@@ -57,6 +57,11 @@ def is_being_written(folder, later_than):
     return any(step_of(part) > later_than for part in folder.glob(".step-*.part"))
 
 
+def is_being_written_or_was(folder, later_than):
+    """Nobody looks at the moment of the writing if the machine is busy."""
+    return is_being_written(folder, later_than) or newest_step(folder) > later_than + 9
+
+
 def is_publishing(output):
     begun = any(part for name in ("model", "metrics", "recipe") for part in output.glob(f".{name}.*.part"))
     return begun or ((output / "model.safetensors").exists() and not is_finished(output))
@@ -82,7 +87,7 @@ def kill_often(given, card, output, *, kills, **options):
         if kill >= kills - 3:
             ready = functools.partial(is_publishing, output)
         elif kill % 2:
-            ready = functools.partial(is_being_written, folder, newest)
+            ready = functools.partial(is_being_written_or_was, folder, newest)
         else:
             ready = functools.partial(is_past, until)
         killed = trainer.kill_when(ready)
