@@ -235,6 +235,37 @@ def test_a_job_that_is_accepted_after_ctrl_c_is_canceled(slurm: Slurm, waiting_s
 
 
 @pytest.mark.parametrize(
+    "printed",
+    [
+        "You have 42 hours left\n4711",
+        "2026-12-01: /scratch is purged\n42 jobs wait\n4711;cluster",
+        "42%\nSubmitted batch job 4711\n",
+        "4711\nYou have 42 hours left",
+        "Submitted batch job 4711 on cluster c2",
+    ],
+)
+def test_the_number_of_a_job_is_a_line_of_its_own(slurm: Slurm, submit: Callable, tmp_path: Path, printed: str) -> None:
+    """A site's own sbatch may print more."""
+    (slurm.folder / "sbatch").write_text(f"#!/bin/sh\ncat <<'END'\n{printed}\nEND\n")
+    assert submit() == (0, "4711\n", "")
+    assert (tmp_path / "submitted").read_text() == "4711\n"
+
+
+def test_after_ctrl_c_no_other_number_than_that_of_the_job_is_canceled(
+    slurm: Slurm, submit: Callable, tmp_path: Path
+) -> None:
+    (slurm.folder / "sbatch").write_text("#!/bin/sh\necho closed >> ../submitted\necho You have 42 hours left\n")
+    (slurm.folder / "scancel").write_text("#!/bin/sh\ntouch canceled\n")
+    for name in ("sbatch", "scancel"):
+        script = (slurm.folder / name).read_text().replace("\n", '\ncd "$(dirname "$0")"\n', 1)
+        (slurm.folder / name).write_text(script)
+        (slurm.folder / name).chmod(0o755)
+    said = "snakemake has ended; its new job may be in the queue; look for it there and cancel it "
+    assert submit() == (1, "", f"{said}(sbatch: You have 42 hours left)\n")
+    assert not (slurm.folder / "canceled").exists()
+
+
+@pytest.mark.parametrize(
     ("squeue", "scancel", "said", "canceled"),
     [
         (SQUEUE, "", "snakemake has ended; its new job 88 was canceled", ["88"]),

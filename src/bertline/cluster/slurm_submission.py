@@ -44,6 +44,8 @@ NO_ANSWER = re.compile(
 # AssocMaxSubmitJobLimit, QOSGrpSubmitJobsLimit and the like, which end with a job of the user. Slurm prints the name of
 # the limit above a message that is the same for limits of size and time, which do not end.
 SUBMIT_LIMIT = re.compile(r"(Max|Grp)SubmitJob", re.IGNORECASE)
+# The line of sbatch with the number of a new job; a site's own sbatch may print other lines, with other numbers.
+ACCEPTED = re.compile(r"^(?:Submitted batch job )?(\d+)(?:;\S+| on cluster \S+)?[ \t\r]*$", re.MULTILINE)
 
 
 class _NotYet(Exception):
@@ -108,15 +110,25 @@ def submit(arguments: Sequence[str], *, wrapper: Path) -> int:
         except (_NotYet, BertlineError) as error:
             print(error.args[-1], file=sys.stderr)
             return 1
-        if done.returncode == 0 and (number := re.search(r"\d+", done.stdout)):
-            submitted.write(f"{number[0]}\n")
+        number = _number_in(done.stdout) if done.returncode == 0 else None
+        if number:
+            submitted.write(f"{number}\n")
             submitted.flush()
-            if _has_ended(submitted):
-                print(f"snakemake has ended; its new job {number[0]} {_cancel(number[0])}", file=sys.stderr)
-                return 1
-    sys.stdout.write(done.stdout)
+        if done.returncode == 0 and _has_ended(submitted):
+            unknown = f"may be in the queue; look for it there and cancel it (sbatch: {' '.join(done.stdout.split())})"
+            job = f"new job {number} {_cancel(number)}" if number else f"new job {unknown}"
+            print(f"snakemake has ended; its {job}", file=sys.stderr)
+            return 1
+    # The executor would take other numbers for that of the job.
+    sys.stdout.write(f"{number}\n" if number else done.stdout)
     sys.stderr.write(done.stderr)
     return done.returncode
+
+
+def _number_in(output: str) -> str | None:
+    """Return the number of the new job in sbatch's output, None if no line is one."""
+    numbers = ACCEPTED.findall(output)
+    return numbers[-1] if numbers else None
 
 
 def _cancel(number: str) -> str:
