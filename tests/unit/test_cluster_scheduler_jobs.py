@@ -250,6 +250,22 @@ NEW = {PBS: "echo 7.head", GRID_ENGINE: "echo 7", LSF: "echo 'Job <7> is submitt
 by_name = pytest.mark.parametrize("scheduler", COMMANDS, ids=lambda scheduler: scheduler.name)
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "printed"),
+    [*NEW.items(), (COBALT, "echo 7")],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_what_a_site_prints_besides_the_number_of_a_new_job_is_not_taken_for_it(
+    scheduler, printed, programs, tmp_path
+) -> None:
+    banner = "echo '2026-12-01: /scratch is purged'; echo '42 jobs wait'; echo 3"
+    after = "echo '1.5 hours are left'"
+    programs.write(scheduler.program, "true")
+    programs.write("bsub" if scheduler is LSF else "qsub", f"{banner}; {printed}; {after}")
+    number = "7.head" if scheduler is PBS else "7"
+    assert scheduler_jobs.submit_job(tmp_path / "jobscript.sh") == number
+
+
 @by_name
 @pytest.mark.parametrize("accepted", [False, True])
 def test_a_submission_waits_for_a_server_that_is_away_and_happens_once(

@@ -94,10 +94,10 @@ def _send(scheduler: Scheduler, job: Request, *, repeated: bool) -> str:
         return found
     command = scheduler.submit(job)
     done = _answer(command)
-    new = scheduler.number.search(done.stdout)
-    if done.returncode or new is None:
+    new = scheduler.number.findall(done.stdout)
+    if done.returncode or not new:
         raise BertlineError(f"{command[0]} refused the job {job.name}: {_message_of(done)}; see site.yaml")
-    return new[1]
+    return str(new[-1])
 
 
 def _find(scheduler: Scheduler, job: Request) -> str | None:

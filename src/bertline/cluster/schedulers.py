@@ -72,7 +72,7 @@ class Scheduler:
     program: str  # identifies it by its presence on the PATH; PBS, Cobalt and Grid Engine have a qstat
     submit: Callable[[Request], list[str]]
     job_name: Callable[[Request], str]  # in the queue
-    number: re.Pattern[str]  # of the new job, in the output of `submit`
+    number: re.Pattern[str]  # of the new job, in the output of `submit`: a whole line, as sites print more; the last
     query: tuple[str, ...]
     cancel: str
     over: re.Pattern[str]  # in the output of `query` for a job that is over or forgotten
@@ -178,7 +178,7 @@ SCHEDULERS = (
         hosts_file="LSB_DJOB_HOSTFILE",
         start=lambda slots, host, script: ["blaunch", host, "/bin/sh", script],
         find=lambda job: ["bjobs", "-noheader", "-o", "jobid", "-J", _long_name(job)],
-        found=re.compile(r"^(\d+)", re.MULTILINE),
+        found=re.compile(r"^(\d+)\s*$", re.MULTILINE),
         hold=Hold(re.compile("PSUSP"), explain="bjobs -l", release="bresume"),
     ),
     Scheduler(
@@ -186,7 +186,7 @@ SCHEDULERS = (
         program="cqwait",
         submit=_cobalt_qsub,
         job_name=lambda job: job.name,
-        number=re.compile(r"^(\d+)\b", re.MULTILINE),
+        number=re.compile(r"^(\d+)\s*$", re.MULTILINE),
         query=("qstat",),
         cancel="qdel",
         # For a job that is over, qstat prints nothing and fails; if the server does not answer, it prints an error.
@@ -199,7 +199,7 @@ SCHEDULERS = (
         program="qhost",
         submit=_grid_engine_qsub,
         job_name=_long_name,
-        number=re.compile(r"^(\d+)", re.MULTILINE),
+        number=re.compile(r"^(\d+)\s*$", re.MULTILINE),
         query=("qstat", "-j"),
         cancel="qdel",
         over=re.compile("do not exist"),
@@ -214,14 +214,14 @@ SCHEDULERS = (
         program="qstat",
         submit=_qsub,
         job_name=_pbs_name,
-        number=re.compile(r"^(\d+\S*)", re.MULTILINE),
+        number=re.compile(r"^(\d+\.\S+)\s*$", re.MULTILINE),
         query=("qstat",),
         cancel="qdel",
         over=re.compile("Unknown Job Id|Job has finished", re.IGNORECASE),
         hosts_file="PBS_NODEFILE",
         start=lambda slots, host, script: ["pbsdsh", "-n", str(slots.index(host)), "--", "/bin/sh", script],
         find=lambda job: ["qselect", "-N", _pbs_name(job)],
-        found=re.compile(r"^(\d+\S*)", re.MULTILINE),
+        found=re.compile(r"^(\d+\.\S+)\s*$", re.MULTILINE),
         # The last but one column of its line.
         hold=Hold(re.compile(r"\sH\s+\S+\s*$", re.MULTILINE), explain="qstat -f", release="qrls"),
     ),
