@@ -112,6 +112,16 @@ def test_a_missing_name_of_grid_engine_in_a_site_file_is_reported() -> None:
         GRID_ENGINE.submit(job)
 
 
+def test_nodes_of_several_kinds_are_refused_before_a_job_is_in_the_queue(programs, tmp_path) -> None:
+    properties = {**PHASE, "resources": {**PHASE["resources"], "additional_nodes": "1x2"}}
+    (tmp_path / "jobscript.sh").write_text(f"#!/bin/sh\n# properties = {json.dumps(properties)}\n")
+    programs.write("qstat", "true")
+    programs.write("qsub", "echo 7.head")
+    with pytest.raises(BertlineError, match="leave `additional_nodes` out of site.yaml"):
+        scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
+    assert not (programs.folder / "asked").exists()
+
+
 def test_the_scheduler_whose_programs_come_first_is_used(tmp_path, monkeypatch) -> None:
     for scheduler in SCHEDULERS:
         folder = tmp_path / scheduler.name

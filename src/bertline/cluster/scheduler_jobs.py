@@ -144,8 +144,13 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
     Args:
         properties: including the resources of workflow/inputs/placement.smk.
         logs: the folder of the job's script and log.
+
+    Raises:
+        BertlineError: if only Slurm has what the job asks for.
     """
     resources = properties["resources"]
+    if resources.get("additional_nodes"):
+        raise BertlineError("only Slurm has jobs on nodes of several kinds; leave `additional_nodes` out of site.yaml")
     name = properties.get("rule") or properties["groupid"]
     wildcards = "-".join(map(str, properties.get("wildcards", {}).values())).replace("/", "-")
     path = logs.absolute() / f"{name}-{wildcards or properties['jobid']}-{resources.get('attempt', 1)}"
