@@ -14,7 +14,7 @@ from interchange_files import import_all
 from test_encoding_validation import CLS, GPAULOSKI, NVIDIA, SEP, write
 
 from bertline.console import BertlineError
-from bertline.encoding import interchange
+from bertline.encoding import imports, interchange
 from bertline.encoding.dataset import open_dataset
 from bertline.encoding.imports import import_dataset
 from bertline.encoding.tokenizer import save_tokenizer, take_tokenizer
@@ -82,6 +82,47 @@ def test_files_are_not_imported_into_a_folder_that_contains_one_of_them(tmp_path
         with pytest.raises(BertlineError, match=r"out: the output contains the source .*; name another folder"):
             import_dataset(training, tokenizer, output, held_out=held_out)
         assert content_of(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("files", "what"),
+    [
+        (["tokenizer.json", "config.json", "seq8/00000.h5"], "contains config.json, which no import made"),
+        (["tokenizer.json", "seq8/mine.h5"], "contains seq8/mine.h5, which no import made"),
+        (["seq8/00000.h5", "seq8/notes/a"], "contains seq8/notes, which no import made"),
+        (["tokenizer.json"], "contains a tokenizer.json, but no import"),
+    ],
+)
+def test_files_that_no_import_made_are_not_replaced(
+    tmp_path: Path, vocabulary: Path, files: list[str], what: str
+) -> None:
+    theirs = write(tmp_path / "theirs.hdf5", NVIDIA)
+    for name in files:
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text("mine")
+    before = content_of(tmp_path)
+    with pytest.raises(BertlineError, match=f"out {what}; name another output"):
+        import_dataset([theirs], vocabulary, tmp_path / "out")
+    assert content_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("killed_in", ["save_tokenizer", "violations_of", "write_samples", "finish_card"])
+def test_what_a_killed_import_left_is_replaced(
+    tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch, killed_in: str
+) -> None:
+    files = [write(tmp_path / "one.hdf5", NVIDIA), write(tmp_path / "two.hdf5", longer(NVIDIA))]
+
+    def kill(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(imports, killed_in, kill)
+        with pytest.raises(KeyboardInterrupt):
+            import_dataset(files, vocabulary, tmp_path / "out")
+    (tmp_path / "out/seq8/.00000.h5.0123abcd.part").touch()
+    (tmp_path / "out/.tokenizer.json.0123abcd.part").touch()
+    import_dataset(files, vocabulary, tmp_path / "out")
+    assert validate_dataset(tmp_path / "out/dataset.json").startswith("valid: ")
 
 
 def test_an_import_may_be_made_again(tmp_path: Path, vocabulary: Path) -> None:

@@ -247,7 +247,7 @@ def test_files_that_do_not_go_together_are_refused_in_one_line(made: Path, impor
     assert not (tmp_path / "b/dataset.json").exists()
     card = made / "data/dataset.json"
     with pytest.raises(BertlineError, match="is native; it needs no import"):
-        import_dataset([card.parent / "seq64/00000.h5"], made / "vocab.txt", tmp_path, name="x")
+        import_dataset([card.parent / "seq64/00000.h5"], made / "vocab.txt", tmp_path / "d", name="x")
     with pytest.raises(BertlineError, match="was imported and keeps its own masks"):
         export_samples([imported.parent / "seq64/00000.h5"], imported, [tmp_path / "c.hdf5"], "nvidia")
     with pytest.raises(BertlineError, match=r"is not one of the files that .*dataset.json lists"):

@@ -7,6 +7,7 @@ layout as text without masks plus the original masks (see `bertline.encoding.lay
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from bertline.encoding.interchange import (
 from bertline.encoding.layout import SampleFile, open_samples, write_samples
 from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.tokenizer import save_tokenizer, take_with_options
-from bertline.files import Json, check_replaceable, read_object, sha256_of_file
+from bertline.files import SNAKEMAKES, Json, check_replaceable, read_object, sha256_of_file
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.results import paths
 from bertline.results.paths import HELD_OUT
@@ -43,6 +44,11 @@ SPOOLED = {
     "masked_input_ids": np.uint32,
 }
 NUMBERS_PER_BLOCK = 1 << 18
+# All paths in an import's folder, with the temporary files of a killed import.
+OWN_PATHS = re.compile(
+    rf"{re.escape(paths.CARD)}|{re.escape(paths.TOKENIZER)}|seq\d+|seq\d+/({HELD_OUT}_)?\d{{5,}}\.h5"
+    rf"|(seq\d+/)?\..*\.[0-9a-f]{{8}}\.part|{re.escape(SNAKEMAKES)}"
+)
 
 
 def import_dataset(
@@ -66,7 +72,7 @@ def import_dataset(
 
     The files do not record document boundaries: each counts as one document. Raises BertlineError for the first file
     and sample that violates its layout's rules, for a file that is given twice, and for an output that contains a
-    source or another dataset than an import. Samples of `UNUSABLE` are left out and counted in the card.
+    source or anything else than an earlier import. Samples of `UNUSABLE` are left out and counted in the card.
     """
     _check_output(output, [*training, *held_out, tokenizer])
     given = {"train": sorted(training), HELD_OUT: sorted(held_out)}
@@ -76,6 +82,8 @@ def import_dataset(
     layout = files["train"][0].layout
     sources = _sources(files)
     _remove_earlier(output)
+    for length in lengths:  # first, as `_check_output` expects them in whatever a killed import leaves
+        (output / f"seq{length}").mkdir(parents=True, exist_ok=True)
     save_tokenizer(read, output / paths.TOKENIZER)
     taken = describe_tokenizer(output / paths.TOKENIZER)
     digests = {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()}
@@ -112,12 +120,18 @@ def import_dataset(
 
 
 def _check_output(output: Path, sources: Sequence[Path]) -> None:
-    """Raise BertlineError if the folder `output` contains one of the sources, or a dataset that was not imported."""
+    """Raise BertlineError if the folder `output` contains one of the sources, or anything else than an import."""
     check_replaceable(output.resolve(), sources=sources)
     card = output / paths.CARD
     # A plan is there before the card of a dataset that is being encoded.
     if (output / paths.PLAN).exists() or (card.exists() and "imported" not in read_object(card)):
         raise BertlineError(f"{output} holds a dataset that was not imported; name another output")
+    for path in [*sorted(output.glob("*")), *sorted(output.glob("seq*/*"))]:
+        name = str(path.relative_to(output))
+        if not OWN_PATHS.fullmatch(name):
+            raise BertlineError(f"{output} contains {name}, which no import made; name another output, or move it away")
+    if (output / paths.TOKENIZER).exists() and not any(output.glob("seq*")):
+        raise BertlineError(f"{output} contains a {paths.TOKENIZER}, but no import; name another output")
 
 
 def _remove_earlier(output: Path) -> None:
@@ -172,7 +186,6 @@ def _import_file(file: InterchangeFile, output: Path, tokenizer: Json, shared: J
         if violation.what not in UNUSABLE:
             raise BertlineError(f"{violation}; make the file again, or name the vocabulary that it was made with")
     special = tokenizer["special_tokens"]
-    output.parent.mkdir(parents=True, exist_ok=True)
     spools = {name: Spool(output.parent, dtype) for name, dtype in SPOOLED.items()}
     samples = pairs = tokens = unknown = labelled = 0
     dropped = Counter[str]()
