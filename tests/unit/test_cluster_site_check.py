@@ -118,9 +118,18 @@ def test_only_the_sizes_that_a_run_uses_are_checked(tmp_path: Path) -> None:
     content = {"partitions": {"cpu": "cpu", "gpu": "a100"}, "phases": phases, "finetunings": {"default": small}}
     (tmp_path / "site.yaml").write_text(yaml.safe_dump(content))
     site = read_site(tmp_path / "site.yaml", ROOT / "config/site.schema.yaml")
-    check_site(site.only_used(["phase1"], ["glue/rte"]), status_command="squeue")
+    check_site(site.only_used(["phase1"], ["glue/rte"], predicts=False), status_command="squeue")
     with pytest.raises(BertlineError, match=r"phases\.default\.nodes: given 99"):
-        check_site(site.only_used(["phase1", "phase2"], []), status_command="squeue")
+        check_site(site.only_used(["phase1", "phase2"], [], predicts=False), status_command="squeue")
+
+
+def test_the_default_size_of_fine_tunings_is_checked_if_predictions_get_their_gpu_by_it(tmp_path: Path) -> None:
+    content = {"partitions": {"cpu": "cpu", "gpu": "cpu"}, "finetunings": {"mnli": {"gpus_per_node": 0}}}
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump(content))
+    site = read_site(tmp_path / "site.yaml", ROOT / "config/site.schema.yaml")
+    check_site(site.only_used([], ["mnli"], predicts=False), status_command="squeue")
+    with pytest.raises(BertlineError, match=r"finetunings\.default\.gpus_per_node: given 1, partition 'cpu' has nodes"):
+        check_site(site.only_used([], ["mnli"], predicts=True), status_command="squeue")
 
 
 def test_a_hidden_partition_is_found_and_an_unknown_one_of_several_is_one_line(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def check_cluster():
         phases = (entry["phase"] for entry in plan.phases.values())
         tasks = (entry["task"] for entry in plan.finetunings.values())
         check_site(
-            SITE.only_used(phases, tasks),
+            SITE.only_used(phases, tasks, predicts=bool(plan.predictions)),
             status_command=settings.status_command,
             jobs=longest_jobs(workflow),
         )

@@ -92,10 +92,16 @@ class Site:
         """Return the size of a phase's jobs, by the phase's name."""
         return self.phases.get(phase, self.phases["default"])
 
-    def only_used(self, phases: Iterable[str], tasks: Iterable[str]) -> Site:
-        """Return the site with only the sizes of these phases and tasks."""
+    def only_used(self, phases: Iterable[str], tasks: Iterable[str], *, predicts: bool) -> Site:
+        """Return the site with only the sizes of these phases and tasks.
+
+        Args:
+            phases, tasks: by their names.
+            predicts: whether there are predictions. They have a GPU if the default size of a fine-tuning has one.
+        """
         used_phases = {name if name in self.phases else "default" for name in phases}
         used_tasks = {name if name in self.finetunings else "default" for name in tasks}
+        used_tasks |= {"default"} if predicts else set()
         return replace(
             self,
             phases={name: size for name, size in self.phases.items() if name in used_phases},
