@@ -117,7 +117,7 @@ def test_nodes_of_several_kinds_are_refused_before_a_job_is_in_the_queue(program
     (tmp_path / "jobscript.sh").write_text(f"#!/bin/sh\n# properties = {json.dumps(properties)}\n")
     programs.write("qstat", "true")
     programs.write("qsub", "echo 7.head")
-    with pytest.raises(BertlineError, match="leave `additional_nodes` out of site.yaml"):
+    with pytest.raises(BertlineError, match=r"leave `additional_nodes` out of site\.yaml"):
         scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
     assert not (programs.folder / "asked").exists()
 
