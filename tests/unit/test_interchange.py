@@ -19,6 +19,7 @@ from interchange_files import LENGTH, Row, import_all, read_gpauloski, read_nvid
 from bertline.console import BertlineError
 from bertline.encoding.dataset import open_dataset
 from bertline.encoding.imports import import_dataset
+from bertline.encoding.inspection import problems_of
 from bertline.encoding.validation import validate_dataset
 from bertline.training.data.exporting import default_max_predictions, export_samples
 
@@ -200,6 +201,30 @@ def test_single_segments_are_written_and_read(tmp_path: Path) -> None:
         assert file["special_token_positions"].shape[1] == 2
     rows = read_gpauloski(tmp_path / "gpauloski/a.hdf5")
     assert Counter(as_native(row) for row in rows) == natives(card, 0)
+
+
+def test_samples_without_a_word_to_mask_are_not_exported_with_masks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    card = make_dataset(tmp_path / "data", pair_objective="none")
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    samples, before, after = card.parent / "seq64/00000.h5", tmp_path / "before.hdf5", tmp_path / "after.hdf5"
+    export_samples([samples], card, [before], "nvidia", dupe_factor=2)
+    assert "left out" not in caplog.text
+    unknown = [1, 4]
+    with h5py.File(samples, "r+") as file:
+        for number in unknown:
+            first, last = file["sample_offsets"][number : number + 2]
+            file["input_ids"][first + 1 : last - 1] = VOCABULARY.index("[UNK]")
+    with caplog.at_level("WARNING"):
+        export_samples([samples], card, [after], "nvidia", dupe_factor=2)
+    assert f"warning: {samples}: left out 2 samples that have no word to mask" in caplog.text
+    assert list(problems_of(after, tmp_path / "vocab.txt")) == []
+    assert len(read_nvidia(after)) == len(read_nvidia(before)) - 2 * len(unknown)
+    with_words = [row for row in natives(card, 0).elements() if set(row[0]) > {CLS, UNK, SEP} or UNK not in row[0]]
+    assert Counter(as_native(row) for row in read_nvidia(after)) == Counter(2 * with_words)
+    export_samples([samples], card, [tmp_path / "plain.hdf5"], "gpauloski")
+    assert sum(natives(card, 0).values()) == len(read_gpauloski(tmp_path / "plain.hdf5"))
 
 
 def test_files_of_gpauloski_come_back_as_they_were(made: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,8 @@ from bertline.training.data.shapes import Batching, row_shape
 
 Rows = dict[str, np.ndarray]
 PROBABILITY = 0.15  # of masking a position, as in NVIDIA's files
+
+logger = logging.getLogger(__name__)
 
 
 def default_max_predictions(sequence_length: int) -> int:
@@ -48,7 +51,8 @@ def export_samples(
 
     Masking is as in training: max(1, round(0.15 x length)) positions, at most `max_predictions`; 80 percent become
     [MASK] and 10 percent a random word. Rows are shuffled, because some readers do not shuffle them. Masks and order
-    depend on `seed` and the name of the shard.
+    depend on `seed` and the name of the shard. A sample without a word to mask has no place in NVIDIA's layout: it is
+    left out, with a warning.
 
     Args:
         samples: files of the dataset.
@@ -81,7 +85,8 @@ def export_samples(
         if layout == "gpauloski":
             special_tokens = 2 if file.attributes["pair_objective"] == "none" else 3
             copies, widths = 1, {"S": length, "T": special_tokens}
-            pieces = _shuffled(file, reader, Masking(0.0), shard_seed, copies)
+            exported = np.arange(len(reader))
+            pieces = _shuffled(file, reader, exported, Masking(0.0), shard_seed, copies)
             blocks = (_plain_rows(batch, reader, special_tokens) for batch in pieces)
         else:
             if reader.mask_counts is not None:
@@ -91,9 +96,10 @@ def export_samples(
                 raise BertlineError(f"--max-predictions: given {most}, allowed are at most {length}, as many as tokens")
             masking, vocabulary = Masking(PROBABILITY, most), Vocabulary.of_card(reader.card)
             copies, widths = dupe_factor or paths.NVIDIA_COPIES, {"S": length, "P": most}
-            pieces = _shuffled(file, reader, masking, shard_seed, copies)
+            exported = _with_words(file, reader, vocabulary)
+            pieces = _shuffled(file, reader, exported, masking, shard_seed, copies)
             blocks = (_masked_rows(batch, reader, masking, vocabulary, shard_seed) for batch in pieces)
-        write_interchange(output, layout, blocks, samples=copies * len(reader), widths=widths)
+        write_interchange(output, layout, blocks, samples=copies * len(exported), widths=widths)
 
 
 def _check_outputs(outputs: Sequence[Path], samples: Sequence[Path], card_json: Path) -> None:
@@ -136,14 +142,30 @@ def _seed(file: SampleFile, seed: int | None) -> int:
     return int.from_bytes(digest[:8], "little")
 
 
+def _with_words(file: SampleFile, reader: SampleReader, vocabulary: Vocabulary) -> np.ndarray:
+    """Return the numbers of the samples with an id that is not special, int64 ascending; warn of the others."""
+    is_word, kept = ~vocabulary.is_special.numpy(), [np.zeros(0, dtype=np.int64)]
+    rows = max(1, TOKENS_OF_A_BLOCK // reader.sequence_length)
+    for start in range(0, len(reader), rows):
+        numbers = np.arange(start, min(start + rows, len(reader)))
+        batch = reader.gather(numbers)
+        kept.append(numbers[np.logical_or.reduceat(is_word[batch.tokens], batch.offsets[:-1])])
+        file.release()
+    samples = np.concatenate(kept)
+    if left_out := len(reader) - len(samples):
+        logger.warning("warning: %s: left out %d samples that have no word to mask, only [UNK]", file.path, left_out)
+    return samples
+
+
 def _shuffled(
-    file: SampleFile, reader: SampleReader, masking: Masking, seed: int, copies: int
+    file: SampleFile, reader: SampleReader, exported: np.ndarray, masking: Masking, seed: int, copies: int
 ) -> Iterator[GlobalBatch]:
-    """Yield all samples `copies` times in random order, in pieces of about half a million tokens."""
-    total, rows = copies * len(reader), max(1, TOKENS_OF_A_BLOCK // 2 // reader.sequence_length)
+    """Yield the samples `exported` `copies` times in random order, in pieces of about half a million tokens."""
+    total, rows = copies * len(exported), max(1, TOKENS_OF_A_BLOCK // 2 // reader.sequence_length)
     for start in range(0, total, rows):
         numbers = np.arange(start, min(start + rows, total), dtype=np.int64)
-        copy, samples = np.divmod(permute(numbers, key=mix_integers(seed), count=total), len(reader))
+        copy, places = np.divmod(permute(numbers, key=mix_integers(seed), count=total), len(exported))
+        samples = exported[places]
         lengths = reader.lengths[samples].astype(np.int64)
         yield GlobalBatch(samples, copy, lengths, count_masked(lengths, masking))
         file.release()
