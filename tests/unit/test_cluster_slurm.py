@@ -7,13 +7,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from snakemake_executor_plugin_slurm.validation import validate_slurm_extra
 
 from bertline.cluster import slurm
 from bertline.cluster.placement import slurm_resources
 from bertline.cluster.ranks import NodeKind, Program, srun_command
-from bertline.settings.site import Size
+from bertline.settings.site import Nodes, Size
 
 ROOT = Path(__file__).parents[2]
 
@@ -149,3 +151,15 @@ def test_each_kind_of_node_has_the_threads_of_its_processes() -> None:
 def test_ranks_that_bind_themselves_are_not_bound_by_srun(bind: str, unbound: bool) -> None:
     program = Program(["train.py"], ["start_ranks.py"], 0, bind)
     assert ("--cpu-bind=none" in srun_command(program, [NodeKind(2, 4)], 1)) is unbound
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu-t", "gpu-c", "HPC-Jupiter", "nvlink-n", "a--mem=1", "it's -o ", "[a|b]*2&c", "-J-"]
+)
+def test_no_name_of_a_partition_or_constraint_is_taken_for_an_option(name: str) -> None:
+    other = Nodes(1, 2, 3, partition=name, constraint=name)
+    size = Size(2, 4, 3, "first", None, memory_mb=1000, walltime=60, additional_nodes=(other,))
+    given = slurm_resources(size, [])["slurm_extra"]
+    validate_slurm_extra(SimpleNamespace(resources=SimpleNamespace(slurm_extra=given)))
+    words = subprocess.run(["sh", "-c", f"printf '%s\\n' {given}"], capture_output=True, text=True, check=True)
+    assert {f"-p{name}", f"-C{name}"} <= set(words.stdout.splitlines())

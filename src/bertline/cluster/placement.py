@@ -42,10 +42,15 @@ def _geometry(kind: Nodes) -> str:
 
 def _component(kind: Nodes) -> str:
     """Return sbatch's options for further nodes of a heterogeneous job; account and walltime are the first nodes'."""
-    options = [f"-N{kind.nodes}", f"-p{kind.partition}", f"-c{kind.cpus_per_gpu}"]
+    options = [f"-N{kind.nodes}", f"-p{_quoted(kind.partition)}", f"-c{kind.cpus_per_gpu}"]
     if kind.constraint:
-        options.append(f"-C{shlex.quote(kind.constraint)}")
+        options.append(f"-C{_quoted(kind.constraint)}")
     return " ".join([*options, _geometry(kind)])
+
+
+def _quoted(name: str) -> str:
+    """Return a name for a shell, in which the executor finds no option that it sets itself, as -J in HPC-Jupiter."""
+    return shlex.quote(name).replace("-", "-''")
 
 
 def additional_nodes_option(size: Size) -> str:
