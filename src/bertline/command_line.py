@@ -7,6 +7,7 @@ import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter, Token
@@ -27,6 +28,7 @@ Parameter(converter=_read_recipe, n_tokens=1, accepts_keys=False)(Recipe)
 
 READER_ENDED = 141  # exit status of a command whose reader ended before its work: 128 + SIGPIPE
 Settings = Annotated[Sequence[str], Parameter(name="--set")]  # replaced settings of a configuration, PATH=VALUE
+Files = Annotated[list[Path], Parameter(consume_multiple=(1, None))]  # an option without any is an error
 Threads = Annotated[int | None, Parameter(validator=Number(gte=1))]  # None: all
 
 

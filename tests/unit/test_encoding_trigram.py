@@ -158,3 +158,6 @@ def test_the_script_asks_for_the_trainers_held_out_positions(tmp_path: Path) -> 
     train, held_out = open_dataset(card, 32, "train"), open_dataset(card, 32, "held_out")
     expected = trigram_cross_entropy(train, held_out, held_out_positions(held_out))
     assert json.loads((tmp_path / "trigram.json").read_text()) == expected
+    none = subprocess.run([*command, "--max-tokens", "0"], capture_output=True, text=True, check=False)
+    assert (none.returncode, len(none.stderr.splitlines())) == (1, 1)
+    assert "Must be > 0" in none.stderr

@@ -355,6 +355,20 @@ def test_the_scripts_lead_there_and_back(made: Path, tmp_path: Path) -> None:
     assert wrong.stderr.splitlines() == ["error: --dupe-factor: gpauloski's layout has no masks; leave it out"]
 
 
+def test_the_scripts_require_a_file(made: Path, tmp_path: Path) -> None:
+    card, given = made / "data/dataset.json", ["--tokenizer", made / "vocab.txt", "--output", tmp_path / "out"]
+    for arguments, option in (
+        (["import_samples.py", "--training", *given], "--training"),
+        (["validate_samples.py", "--files"], "--files"),
+        (["compare_samples.py", "--files"], "--files"),
+        (["export_samples.py", "--samples", "--dataset", card, "--layout", "nvidia", "--outputs"], "--samples"),
+    ):
+        tried = run(*arguments, check=False)
+        assert (tried.returncode, tried.stdout) == (1, "")
+        assert tried.stderr.startswith(f"error: Parameter {option} requires at least 1 element")
+        assert len(tried.stderr.splitlines()) == 1
+
+
 def run(*arguments: Any, check: bool = True) -> subprocess.CompletedProcess:
     script, *rest = arguments
     return subprocess.run([sys.executable, SCRIPTS / script, *rest], capture_output=True, text=True, check=check)

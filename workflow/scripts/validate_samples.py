@@ -15,12 +15,12 @@ from pathlib import Path
 
 from cyclopts.types import PositiveInt
 
-from bertline.command_line import run_command
+from bertline.command_line import Files, run_command
 from bertline.console import BertlineError, progress
 from bertline.encoding.inspection import problems_of, summary_of
 
 
-def validate(files: list[Path], *, tokenizer: Path | None = None, processes: PositiveInt = 1) -> None:
+def validate(files: Files, *, tokenizer: Path | None = None, processes: PositiveInt = 1) -> None:
     """Check files.
 
     Args:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertline.command_line import Files
 from bertline.console import BertlineError, progress
 from bertline.encoding.card import describe_tokenizer, finish_card
 from bertline.encoding.interchange import (
@@ -52,7 +53,7 @@ OWN_PATHS = re.compile(
 
 
 def import_dataset(
-    training: list[Path],
+    training: Files,
     tokenizer: Path,
     output: Path,
     *,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 from tabulate import tabulate
 
+from bertline.command_line import Files
 from bertline.console import progress
 from bertline.encoding.inspection import blocks_of
 from bertline.encoding.interchange import Block, open_any
@@ -17,7 +17,7 @@ from bertline.encoding.ranges import offsets_of
 SPECIAL_TOKENS_PER_SAMPLE = 2  # [CLS] and the last [SEP]; another [SEP] with a second segment
 
 
-def compare_samples(files: list[Path]) -> str:
+def compare_samples(files: Files) -> str:
     """Return a table with a row for each folder of files: padding, random second segments, masks.
 
     Args:

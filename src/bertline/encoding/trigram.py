@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cyclopts.types import PositiveInt
 
 from bertline.console import BertlineError
 from bertline.encoding.dataset import SampleReader, open_dataset
@@ -44,7 +45,9 @@ class Order:
     discounts: np.ndarray
 
 
-def write_trigram_baseline(dataset: Path, sequence_length: int, output: Path, *, max_tokens: int = MAX_TOKENS) -> None:
+def write_trigram_baseline(
+    dataset: Path, sequence_length: int, output: Path, *, max_tokens: PositiveInt = MAX_TOKENS
+) -> None:
     """Evaluate the model on the held-out tokens that a masked language model is evaluated on.
 
     Args:

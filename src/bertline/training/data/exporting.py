@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from bertline.command_line import Files
 from bertline.console import BertlineError
 from bertline.encoding.card_format import SPLITS, check_belongs, read_card
 from bertline.encoding.dataset import SampleReader
@@ -38,9 +39,9 @@ def default_max_predictions(sequence_length: int) -> int:
 
 
 def export_samples(
-    samples: list[Path],
+    samples: Files,
     dataset: Path,
-    outputs: list[Path],
+    outputs: Files,
     layout: Literal["nvidia", "gpauloski"],
     *,
     seed: int | None = None,
