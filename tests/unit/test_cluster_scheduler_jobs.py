@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bertline.cluster import scheduler_jobs, waiting
+from bertline.cluster import scheduler_jobs, schedulers, waiting
 from bertline.cluster.scheduler_jobs import job_script, request_of
 from bertline.cluster.schedulers import SCHEDULERS, scheduler_here
 from bertline.console import BertlineError
@@ -120,6 +121,28 @@ def test_nodes_of_several_kinds_are_refused_before_a_job_is_in_the_queue(program
     with pytest.raises(BertlineError, match=r"leave `additional_nodes` out of site\.yaml"):
         scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
     assert not (programs.folder / "asked").exists()
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"), [("gpu:4", 4), ("gpu:a100:4", 4), ("gpu:a100:2,gpu:h100:1", 3), ("gpu:0", 0), ("", 0), (None, 0)]
+)
+def test_the_gpus_of_a_job_are_read_from_slurms_words(gres, gpus) -> None:
+    assert request_of({**PHASE, "resources": {**PHASE["resources"], "gres": gres}}, PBS.logs).gpus == gpus
+
+
+@pytest.mark.parametrize("gres", ["gpu:4(S:0-1)", "gpu", "gpu:a100", "gpu:2,nvme:100", "shard:1", "gpu:2,", "gpu:-1"])
+def test_what_only_slurm_has_is_refused_in_one_line(gres) -> None:
+    with pytest.raises(BertlineError, match=rf"^gres: given '{re.escape(gres)}'; only Slurm has"):
+        request_of({**PHASE, "resources": {**PHASE["resources"], "gres": gres}}, PBS.logs)
+
+
+@pytest.mark.parametrize("minutes", [1, 30])
+def test_the_end_of_a_job_is_a_time_in_seconds(minutes, monkeypatch) -> None:
+    monkeypatch.setenv("BERTLINE_JOB_ENDS", str(time.time() + 60 * minutes))
+    assert schedulers.minutes_left() == pytest.approx(minutes, abs=0.5)
+    monkeypatch.setenv("BERTLINE_JOB_ENDS", "abc")
+    with pytest.raises(BertlineError, match="BERTLINE_JOB_ENDS is 'abc', not a time in seconds"):
+        schedulers.minutes_left()
 
 
 def test_the_scheduler_whose_programs_come_first_is_used(tmp_path, monkeypatch) -> None:

@@ -146,7 +146,7 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
         logs: the folder of the job's script and log.
 
     Raises:
-        BertlineError: if only Slurm has what the job asks for.
+        BertlineError: if the job asks for something that only Slurm has.
     """
     resources = properties["resources"]
     if resources.get("additional_nodes"):
@@ -162,7 +162,7 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
         minutes=int(resources["runtime"]),
         nodes=int(resources.get("nodes", 1)),
         cpus=int(properties["threads"]),
-        gpus=int(str(resources.get("gres") or "gpu:0").rpartition(":")[2]),
+        gpus=_gpus_in(str(resources.get("gres") or "gpu:0")),
         memory_mb=int(resources["mem_mb"]),
         queue=resources.get("slurm_partition"),
         account=resources.get("slurm_account"),
@@ -170,6 +170,19 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
         priority=resources.get("qos"),
         grid_engine={key.removeprefix(GRID_ENGINE): resources[key] for key in resources if key.startswith(GRID_ENGINE)},
     )
+
+
+def _gpus_in(gres: str) -> int:
+    """Return the number of GPUs of each node in a resource for Slurm, as gpu:4 or gpu:a100:4.
+
+    Raises BertlineError if it is, or includes, something else.
+    """
+    counts = [re.fullmatch(r"gpu:(?:[^:()]+:)*(\d+)", part) for part in gres.split(",")]
+    if not all(counts):
+        raise BertlineError(
+            f"gres: given '{gres}'; only Slurm has more than a number of GPUs, write gpu:4 or gpu:a100:4"
+        )
+    return sum(int(count[1]) for count in counts if count)
 
 
 def job_script(scheduler: Scheduler, body: str, minutes: int) -> str:

@@ -258,6 +258,12 @@ def export_own_job() -> None:
 
 
 def minutes_left() -> float | None:
-    """Return the minutes left of this job's walltime; None outside a job of these schedulers."""
+    """Return the minutes left of this job's walltime; None outside a job of these schedulers.
+
+    Raises BertlineError if the variable with its end is no number.
+    """
     ends = os.environ.get(JOB_ENDS)
-    return (float(ends) - time.time()) / 60 if ends else None
+    try:
+        return (float(ends) - time.time()) / 60 if ends else None
+    except ValueError:
+        raise BertlineError(f"{JOB_ENDS} is '{ends}', not a time in seconds since 1970; unset it") from None
