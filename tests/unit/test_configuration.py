@@ -66,6 +66,8 @@ def set_key(config: dict, key: str, value: object) -> dict:
         ("runs/bert-base/phases/phase1/steps", 7038.0, "given 7038.0, allowed is a whole number; write 7038"),
         ("runs/bert-base/phases/phase1/corpus_weights", {"books": -1}, "books: given -1, allowed is at least 0"),
         ("runs/bert-base/finetune/squad_v1", None, "given nothing, allowed is a mapping of keys to values; {} uses"),
+        ("runs/bert-base/seed", 1 << 64, f"seed: given {1 << 64}, allowed is at most {(1 << 64) - 1}"),
+        ("datasets/wiki-books/seed", 1 << 64, f"seed: given {1 << 64}, allowed is at most {(1 << 64) - 1}"),
         ("corpora/wikipedia/language", False, "given false, allowed is text; put it in quotes"),
         ("mirrors", "mirror", "given 'mirror', allowed is a list; put it in [brackets]"),
         (
