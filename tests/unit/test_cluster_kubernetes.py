@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -383,6 +384,13 @@ def test_a_job_has_the_size_that_its_rule_asks_for(tmp_path, monkeypatch):
     assert pod["nodeSelector"] == {"gpu.type": "a100"}
 
 
+def test_a_memory_of_0_is_not_requested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, job, _ = kubernetes.fill(manifests(str(tmp_path)), "mine", replace(REQUEST, memory_mb=0), [], "")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["resources"] == {"requests": {"cpu": "4"}, "limits": {"cpu": "4", "nvidia.com/gpu": "8"}}
+
+
 def test_only_names_and_labels_of_the_job_are_replaced(tmp_path, monkeypatch):
     """Not those of images, claims, settings, nodes and namespaces that contain the Job's."""
     monkeypatch.chdir(tmp_path)
@@ -713,11 +721,12 @@ OUT_OF_MEMORY = (
 )
 
 
-def test_a_job_that_ran_out_of_memory_says_so(kubectl, capsys):
+@pytest.mark.parametrize(("limits", "limit"), [({"memory": "2G"}, "2G of"), ({}, "its node has of")])
+def test_a_job_that_ran_out_of_memory_says_so(limits, limit, kubectl, capsys):
     """Its condition does not tell."""
 
     def pod(name: str, reason: str) -> dict[str, Any]:
-        node = {"name": "node", "resources": {"limits": {"memory": "2G"}}}
+        node = {"name": "node", "resources": {"limits": limits}}
         statuses = [{"name": "node", "state": {"terminated": {"reason": reason}}}]
         return {"metadata": {"name": name}, "spec": {"containers": [node]}, "status": {"containerStatuses": statuses}}
 
@@ -726,7 +735,7 @@ def test_a_job_that_ran_out_of_memory_says_so(kubectl, capsys):
     pods = [{**pod("it-0-w", ""), "status": {}}, pod("it-0-x", "Error"), pod("it-1-x", "OOMKilled")]
     (kubectl / "pods.json").write_text(json.dumps({"items": pods}))
     assert kubernetes.job_status("it") == "failed"
-    assert capsys.readouterr().err == OUT_OF_MEMORY
+    assert capsys.readouterr().err == OUT_OF_MEMORY.replace("2G of", limit)
     assert "--selector=batch.kubernetes.io/job-name=it" in asked(kubectl)[-1][0]
 
 

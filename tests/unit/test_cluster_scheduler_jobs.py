@@ -166,6 +166,21 @@ def test_a_group_of_data_jobs_asks_for_neither_gpu_nor_account(scheduler) -> Non
     assert "ngpus" not in str(given)
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "need"),
+    [
+        (PBS, "select=2:ncpus=24:ngpus=4:gpu_type=a100"),
+        (LSF, "span[ptile=24]"),
+        (GRID_ENGINE, "h_rt=10:05:00,gpu=4,gpu_type=a100"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_a_memory_of_0_is_not_requested(scheduler, need) -> None:
+    """For partitions that refuse one."""
+    job = request_of({**PHASE, "resources": {**PHASE["resources"], "mem_mb": 0}}, scheduler.logs)
+    assert need in scheduler.submit(job)
+
+
 @pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler.name)
 @pytest.mark.parametrize(
     ("body", "status"),
@@ -209,6 +224,24 @@ def test_a_job_whose_scheduler_passes_nothing_on_gets_what_it_needs(tmp_path, mo
     done = subprocess.run(["/bin/sh", "-c", script], cwd="/", env=bare, capture_output=True, text=True, check=True)
     assert done.stdout == f"it's $HOME as well\n{tmp_path}\n"
     assert "hidden" not in script
+
+
+@pytest.mark.parametrize(
+    ("name", "passed_on"),
+    [
+        ("HF_HUB_TOKEN", False),
+        ("PYTHON_KEYRING_TOKEN", False),
+        ("PYTHON_KEYRING_PASSWORD", False),
+        ("TORCH_API_KEY", False),
+        ("FI_CLIENT_SECRET", False),
+        ("HF_HUB_DISABLE_IMPLICIT_TOKEN", True),
+        ("NCCL_IB_PKEY", True),
+        ("BERTLINE_JOB_TOKEN", True),
+    ],
+)
+def test_no_secret_is_written_into_a_script(name, passed_on, monkeypatch) -> None:
+    monkeypatch.setenv(name, "value of it")
+    assert ("value of it" in job_script(PBS, "true", minutes=2)) is passed_on
 
 
 # A fake of a scheduler's program. It writes down its arguments, and runs the script NAME.N at its call N, or NAME.txt.

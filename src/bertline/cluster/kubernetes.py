@@ -166,7 +166,7 @@ def fill(
     if request.queue:
         job["metadata"].setdefault("labels", {})[QUEUE] = request.queue
     job["spec"] |= {"completions": request.nodes, "parallelism": request.nodes}
-    size = {"cpu": str(request.cpus), "memory": f"{request.memory_mb}M"}
+    size = {"cpu": str(request.cpus)} | ({"memory": f"{request.memory_mb}M"} if request.memory_mb else {})
     node["resources"] = {"requests": size, "limits": size | ({GPU: str(request.gpus)} if request.gpus else {})}
     node["workingDir"] = here
     node["args"] = arguments
@@ -301,9 +301,10 @@ def _out_of_memory(name: str) -> str | None:
         ended = [one["state"].get("terminated", {}) for one in pod["status"].get("containerStatuses", [])]
         if "OOMKilled" in [one.get("reason") for one in ended]:
             (node,) = (one for one in pod["spec"]["containers"] if one["name"] == "node")
+            limit = node["resources"]["limits"].get("memory", "its node has")
             return (
-                f"OOMKilled: Pod {pod['metadata']['name']} needs more than {node['resources']['limits']['memory']} of "
-                "memory; raise `memory_mb` in site.yaml, or of a rule that has none there --set-resources RULE:mem_mb=N"
+                f"OOMKilled: Pod {pod['metadata']['name']} needs more than {limit} of memory; "
+                "raise `memory_mb` in site.yaml, or of a rule that has none there --set-resources RULE:mem_mb=N"
             )
     return None
 

@@ -28,7 +28,9 @@ from bertline.training.contract import JOB_ENDS, TOKEN
 # there in a launcher, whose scripts other users cannot read.
 PASSED_ON = re.compile(
     rf"{TOKEN}|(LD_LIBRARY_)?PATH|VIRTUAL_ENV|CONDA_PREFIX|LANG|CC|CXX|CUDA_HOME|HF_HOME|HF_ENDPOINT"
-    r"|REQUESTS_CA_BUNDLE|(LC_|PYTHON|PYTORCH_|TORCH|TRITON_|G?OMP_|MKL_|NCCL_|GLOO_|UCX_|FI_|HF_HUB_|SSL_CERT_)\w*"
+    r"|REQUESTS_CA_BUNDLE|HF_HUB_DISABLE_IMPLICIT_TOKEN"
+    r"|(LC_|PYTHON|PYTORCH_|TORCH|TRITON_|G?OMP_|MKL_|NCCL_|GLOO_|UCX_|FI_|HF_HUB_|SSL_CERT_)\w*"
+    r"(?<!TOKEN)(?<!PASSWORD)(?<!_KEY)(?<!SECRET)"
 )
 STOPPED_FROM_OUTSIDE = 143  # exit status of a job that its scheduler stopped: 128 + SIGTERM
 # A network file system may show the files of another node late.

@@ -38,7 +38,7 @@ class Request:
     nodes: int
     cpus: int  # of each node, as are GPUs and memory
     gpus: int
-    memory_mb: int
+    memory_mb: int  # 0: not requested
     queue: str | None
     account: str | None
     constraint: str | None
@@ -111,7 +111,8 @@ class Scheduler:
 # A job is not rerun by its scheduler (`-r n`, `-rn`): the first run has written down its end, and Snakemake submits the
 # job again.
 def _qsub(job: Request) -> list[str]:
-    chunk = f"{job.nodes}:ncpus={job.cpus}:mem={job.memory_mb}mb"
+    chunk = f"{job.nodes}:ncpus={job.cpus}"
+    chunk += f":mem={job.memory_mb}mb" if job.memory_mb else ""
     chunk += f":ngpus={job.gpus}" if job.gpus else ""
     chunk += f":{job.constraint}" if job.constraint else ""
     walltime = f"{job.minutes // 60}:{job.minutes % 60:02}:00"
@@ -130,7 +131,8 @@ def _long_name(job: Request) -> str:
 
 
 def _bsub(job: Request) -> list[str]:
-    needs = ["-n", str(job.nodes * job.cpus), "-R", f"span[ptile={job.cpus}] rusage[mem={job.memory_mb}MB/host]"]
+    memory = f" rusage[mem={job.memory_mb}MB/host]" if job.memory_mb else ""
+    needs = ["-n", str(job.nodes * job.cpus), "-R", f"span[ptile={job.cpus}]{memory}"]
     needs += _option("-gpu", f"num={job.gpus}" if job.gpus else None) + _option("-R", job.constraint)
     where = [*_option("-q", job.queue), *_option("-P", job.account)]
     # A shell reads the command once more.
@@ -151,7 +153,8 @@ def _grid_engine_qsub(job: Request) -> list[str]:
     if key not in site:
         raise BertlineError(f"site.yaml: Grid Engine needs `grid_engine: {{{key}: ...}}`, a name that your site chose")
     limits = [f"h_rt={job.minutes // 60}:{job.minutes % 60:02}:00"]
-    limits += [f"{site['memory']}={math.ceil(job.memory_mb / job.cpus)}M"] if site["memory"] else []  # by slot
+    by_slot = math.ceil(job.memory_mb / job.cpus)
+    limits += [f"{site['memory']}={by_slot}M"] if site["memory"] and by_slot else []
     limits += [f"{site['gpu']}={job.gpus}"] if job.gpus else []
     limits += [job.constraint] if job.constraint else []
     needs = ["-l", ",".join(limits), *(["-pe", site[key], str(slots)] if slots > 1 else [])]
