@@ -334,6 +334,33 @@ def test_places_outside_a_sample_are_one_line(
     assert list(problems_of(path))
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("sample_offsets", 1, 10**6),
+        ("sample_offsets", 1, 0),
+        ("sample_offsets", 0, 2**64 - 1),
+        ("sample_offsets", 1, 2**64 - 1),
+        ("second_segment_start", 0, 60_000),
+        ("mask_offsets", 1, 10**6),
+        ("mask_offsets", 0, 2**64 - 1),
+        ("masked_positions", 0, 60_000),
+        ("masked_positions", 0, 32),
+    ],
+)
+def test_damaged_native_samples_are_one_line(
+    files: dict[str, Path], tmp_path: Path, name: str, place: int, value: int
+) -> None:
+    path = shutil.copy(files["masked"], tmp_path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        file[name][place] = np.array(value, dtype=file[name].dtype)
+    for read in (lambda: show_samples(path), lambda: compare_samples([path])):
+        with pytest.raises(BertlineError) as caught:
+            read()
+        assert str(caught.value) == f"{path}: samples from 0 on are damaged; validate_samples.py shows what is wrong"
+    assert list(problems_of(path))
+
+
 @pytest.mark.parametrize("number", [-5, -(2**31), 23, 2**31 - 1])
 def test_ids_outside_the_vocabulary_are_shown_and_compared_as_numbers(
     tmp_path: Path, vocabulary: Path, number: int

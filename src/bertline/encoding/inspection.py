@@ -119,23 +119,38 @@ def blocks_of(file: SampleFile | InterchangeFile) -> Iterator[Block]:
 
 
 def _native_block(file: SampleFile, samples: slice) -> Block:
-    """Return some samples in the form in which interchange files are read."""
+    """Return some samples in the form in which interchange files are read.
+
+    Raises BertlineError if their numbers cannot be those of samples.
+    """
     offsets = file.sample_offsets[samples.start : samples.stop + 1].astype(np.int64)
-    counts = np.zeros(samples.stop - samples.start, dtype=np.int64)
+    lengths, second = np.diff(offsets), file.second_segment_start[samples].astype(np.int64)
+    sound = _within(offsets, len(file.input_ids)) and bool((second < lengths).all())
+    counts = np.zeros(len(lengths), dtype=np.int64)
     positions = seen = np.zeros(0, dtype=np.int64)
-    if file.masks is not None:
+    if sound and file.masks is not None:
         of_masks = file.masks.mask_offsets[samples.start : samples.stop + 1].astype(np.int64)
         counts, masks = np.diff(of_masks), slice(of_masks[0], of_masks[-1])
         positions, seen = file.masks.masked_positions[masks], file.masks.masked_input_ids[masks]
+        sound = _within(of_masks, len(file.masks.masked_positions))
+        sound = sound and bool((positions < np.repeat(lengths, counts)).all())
+    if not sound:
+        raise BertlineError(
+            f"{file.path}: samples from {samples.start} on are damaged; validate_samples.py shows what is wrong"
+        )
     return Block(
         file.input_ids[offsets[0] : offsets[-1]].astype(np.int64),
-        np.diff(offsets),
-        file.second_segment_start[samples].astype(np.int64),
+        lengths,
+        second,
         file.next_sentence_labels[samples].astype(np.int64),
         counts,
         positions.astype(np.int64),
         seen.astype(np.int64),
     )
+
+
+def _within(offsets: np.ndarray, end: int) -> bool:
+    return bool(offsets[0] >= 0 and offsets[-1] <= end and (offsets[1:] >= offsets[:-1]).all())
 
 
 def _lines(number: int, sample: Block, origin: str, pair_objective: str, tokenizer: Tokenizer | None) -> Iterator[str]:
