@@ -288,6 +288,14 @@ def test_the_validator_s_script_prints_a_line_for_each_problem(tmp_path: Path) -
     assert (at_once.returncode, at_once.stdout) == (1, finished.stdout)
 
 
+def test_another_pair_objective_is_found(files: dict[str, Path], tmp_path: Path) -> None:
+    path = shutil.copy(files["native"], tmp_path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        file.attrs["pair_objective"] = np.bytes_("next_sentencX")
+    allowed = "allowed are next_sentence, sentence_order, none"
+    assert list(problems_of(path)) == [f"{path}: pair_objective is 'next_sentencX', {allowed}"]
+
+
 def test_samples_are_shown_as_text(tmp_path: Path, vocabulary: Path) -> None:
     path = write(tmp_path / "a.hdf5", NVIDIA)
     assert show_samples(path, count=9, tokenizer=vocabulary).split("\n") == [

@@ -15,6 +15,7 @@ from bertline.console import BertlineError, progress
 from bertline.encoding.card import COUNTS_OF_TEXT, check_files, describe_files, describe_tokenizer
 from bertline.encoding.card_format import SPLITS, read_card
 from bertline.encoding.layout import ADVICE, SAMPLES_PER_BLOCK, SampleFile, StaticMasks, open_samples
+from bertline.encoding.samples import PAIR_OBJECTIVES
 from bertline.encoding.violations import Violation, Violations, faulty_segments
 from bertline.files import Json, one_line_damage
 
@@ -112,6 +113,8 @@ def violations_of(file: SampleFile) -> Iterator[Violation]:
     if masks is not None and not _rises(file, masks.mask_offsets, len(masks.masked_positions), strictly=False):
         yield Violation(file.path, "mask_offsets do not rise from 0 to the number of masks")
         masks = None
+    if (objective := file.attributes["pair_objective"]) not in PAIR_OBJECTIVES:
+        yield Violation(file.path, f"pair_objective is {objective!r}, allowed are {', '.join(PAIR_OBJECTIVES)}")
     found = Violations(file.path)
     falls = labels = last_document = last_corpus = 0
     for block in file.blocks():
