@@ -67,6 +67,25 @@ def test_several_partitions_offer_what_one_of_them_does(tmp_path: Path) -> None:
             check(tmp_path, "mix,a100", **size)
 
 
+def test_nodes_of_several_kinds_in_one_partition_are_summed(tmp_path: Path, answers: dict[str, str | None]) -> None:
+    site = {"partitions": {"cpu": "cpu", "gpu": "a100"}}
+    answers["sacct"] = ""
+
+    def check_nodes(partition: str, *additional: dict[str, object]) -> None:
+        size = {"nodes": 3, "walltime": 600, "partition": partition, "additional_nodes": list(additional)}
+        (tmp_path / "site.yaml").write_text(yaml.safe_dump({**site, "phases": {"default": size}}))
+        check_site(read_site(tmp_path / "site.yaml", ROOT / "config/site.schema.yaml"), status_command=None)
+
+    check_nodes("a100", {"nodes": 1})
+    check_nodes("a100", {"nodes": 4, "partition": "mix"}, {"nodes": 4, "partition": "mix"})
+    check_nodes("a100,mix", {"nodes": 4})
+    line = r"phases\.default\.additional_nodes: given 5 nodes of partition 'a100' in all, it has 4$"
+    with pytest.raises(BertlineError, match=line):
+        check_nodes("a100", {"nodes": 2})
+    with pytest.raises(BertlineError, match=r"given 9 nodes of partition 'mix' in all, it has 8"):
+        check_nodes("a100", {"nodes": 8, "partition": "mix"}, {"nodes": 1, "partition": "mix"})
+
+
 def test_cpus_and_memory_fit_the_largest_node_of_a_partition(tmp_path: Path) -> None:
     check(tmp_path, "unlike", gpus_per_node=4, cpus_per_gpu=24, memory_mb=900000)
     check(tmp_path, "mix,a100", cpus_per_gpu=48, memory_mb=512000)

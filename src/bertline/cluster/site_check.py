@@ -43,6 +43,7 @@ def check_site(site: Site, *, status_command: str | None, jobs: Sequence[Longest
         for number, kind in enumerate(size.kinds):
             where = f"{site.path}: {name}" + f".additional_nodes.{number - 1}" * (number > 0)
             _check_nodes(kind, size, where, partitions)
+        _check_sum_of_nodes(size, f"{site.path}: {name}", partitions)
         if size.additional_nodes and not uses_sacct:
             raise BertlineError(
                 f"{site.path}: {name}.additional_nodes: the executor does not find such jobs in the output "
@@ -63,6 +64,21 @@ def _check_nodes(kind: Nodes, size: Size, where: str, partitions: dict[str, Part
     problems = [_problem_of(kind, size, name, partition) for name, partition in found.items()]
     if all(problems):
         raise BertlineError(f"{where}.{problems[0]}")
+
+
+def _check_sum_of_nodes(size: Size, where: str, partitions: dict[str, Partition]) -> None:
+    """Raise BertlineError if the kinds of nodes of a job need more nodes of a partition than it has.
+
+    Slurm's backfill scheduler, which alone starts such jobs, needs other nodes for each kind.
+    """
+    for name in dict.fromkeys(kind.partition for kind in size.kinds):
+        needed = sum(kind.nodes for kind in size.kinds if kind.partition == name)
+        # Of several partitions, with commas between, each kind may get another one.
+        if name in partitions and needed > partitions[name].nodes:
+            raise BertlineError(
+                f"{where}.additional_nodes: given {needed} nodes of partition '{name}' in all, it has "
+                f"{partitions[name].nodes}"
+            )
 
 
 def _problem_of(kind: Nodes, size: Size, name: str, partition: Partition) -> str | None:
