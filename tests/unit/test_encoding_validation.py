@@ -134,6 +134,12 @@ def test_every_rule_of_gpauloskis_layout_is_checked(
     assert any(problem.startswith(f"{path}: sample 1 {fault}") for problem in problems_of(path, vocabulary))
 
 
+def test_any_id_of_an_unknown_vocabulary_may_be_a_word(tmp_path: Path, vocabulary: Path) -> None:
+    path = write(tmp_path / "a.hdf5", NVIDIA, {("masked_lm_ids", 1, 0): 0, ("input_ids", 0, 1): 0})
+    assert list(problems_of(path)) == []
+    assert list(problems_of(path, vocabulary)) == [f"{path}: sample 1 has masked_lm_ids that are padding"]
+
+
 def test_types_shapes_and_mixtures_are_refused(tmp_path: Path) -> None:
     long = tmp_path / "long.hdf5"
     with h5py.File(write(long, NVIDIA), "r+") as file:

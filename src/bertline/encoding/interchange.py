@@ -58,6 +58,7 @@ ADVICE = "get it or make it again"
 MAX_ROW_LENGTH = 65_535  # a position in a sample takes two bytes in the native layout
 ROWS_OF_A_CHUNK = 64  # makes reading single rows 20 times faster than h5py's default; most readers read whole files
 TOKENS_OF_A_BLOCK = 1 << 20
+NO_ID = -1  # of a special token of a vocabulary that is unknown
 # Violations found in files of other programs: such samples are useless for training, left out and counted.
 UNUSABLE = ("has an empty segment", "has [CLS] or [SEP] inside its text")
 
@@ -205,7 +206,7 @@ def violations_of(file: InterchangeFile, tokenizer: Json | None = None) -> Itera
     """Yield all violations of the layout's rules in a file.
 
     `tokenizer`: its `vocab_size` and `special_tokens`. If None, ids are only checked against each other: [CLS] and
-    [SEP] are the first and last id of the first sample.
+    [SEP] are the first and last id of the first sample, and any id may be a word, also that of the padding.
     """
     found = Violations(file.path)
     special: Json = dict(tokenizer["special_tokens"]) if tokenizer else {}
@@ -219,7 +220,7 @@ def violations_of(file: InterchangeFile, tokenizer: Json | None = None) -> Itera
                 continue
             block = _block_of(file.layout, {name: values[sound] for name, values in rows.items()})
             if not special:
-                special = {"[PAD]": 0, "[CLS]": int(block.ids[0]), "[SEP]": int(block.ids[block.lengths[0] - 1])}
+                special = {"[CLS]": int(block.ids[0]), "[SEP]": int(block.ids[block.lengths[0] - 1])}
             of_block = {}
             for what, values in _faulty_samples(block, special).items():
                 of_block[what] = np.zeros(len(sound), dtype=bool)
@@ -296,7 +297,7 @@ def _faulty_samples(block: Block, special_tokens: Mapping[str, int]) -> dict[str
     faulty = faulty_segments(block.ids, block.lengths, block.second_segment_start, cls_id=cls_id, sep_id=sep_id)
     masked = np.repeat(np.arange(len(block.lengths)), block.mask_counts)
     places = np.repeat(offsets_of(block.lengths)[:-1], block.mask_counts) + block.masked_positions
-    is_padding = block.ids[places] == special_tokens["[PAD]"]
+    is_padding = block.ids[places] == special_tokens.get("[PAD]", NO_ID)
     return faulty | {
         "has masked_lm_ids that are padding": np.bincount(masked[is_padding], minlength=len(block.lengths)) > 0,
     }
