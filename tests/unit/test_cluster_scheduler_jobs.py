@@ -511,6 +511,50 @@ def test_a_job_that_grid_engine_cannot_start_failed_and_is_deleted(programs, cap
 
 
 @pytest.mark.parametrize(
+    ("scheduler", "queried"),
+    [
+        (LSF, "echo DONE"),
+        (LSF, "echo EXIT"),
+        (LSF, "echo 'Job <88> is not found' >&2; exit 255"),
+        (PBS, "echo 'qstat: Unknown Job Id 88.head' >&2; exit 153"),
+        (PBS, "echo 'qstat: 88.head Job has finished, use -x or -H to obtain historical job information' >&2; exit 35"),
+        (GRID_ENGINE, "echo 'Following jobs do not exist: 88' >&2; exit 1"),
+        (COBALT, "exit 1"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+@pytest.mark.parametrize(("note", "status"), [("0", "success"), ("7", "failed"), (None, "failed")])
+def test_a_job_that_its_scheduler_ended_or_forgot_has_the_status_that_it_wrote(
+    scheduler, queried, note, status, programs, monkeypatch, capsys
+) -> None:
+    """Its note may be seen only after the query; without one, the job was ended from outside."""
+    monkeypatch.setattr(scheduler_jobs, "LATENCY_SECONDS", 0 if note is None else 240)
+    monkeypatch.setattr(scheduler_jobs, "scheduler_here", lambda: scheduler)
+    ended = (scheduler.ended / "88").absolute()
+    ended.parent.mkdir(parents=True)
+    written = "" if note is None else f"echo {note} > {ended}; "
+    programs.write(scheduler.query[0], f"{written}{queried}")
+    assert scheduler_jobs.job_status("88") == status
+    assert ("was ended from outside" in capsys.readouterr().err) is (note is None)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler.name)
+def test_a_job_whose_server_does_not_answer_counts_as_running(scheduler, programs, monkeypatch) -> None:
+    monkeypatch.setattr(scheduler_jobs, "scheduler_here", lambda: scheduler)
+    programs.write(scheduler.query[0], NO_SERVER.get(scheduler, "echo 'cannot connect' >&2; exit 1"))
+    assert scheduler_jobs.job_status("88") == "running"
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler.name)
+def test_a_job_knows_when_its_walltime_ends(scheduler, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scheduler.ended.mkdir(parents=True)
+    script = job_script(scheduler, "echo $BERTLINE_JOB_ENDS", minutes=90)
+    done = subprocess.run(["/bin/sh", "-c", script], env={scheduler.variable: "12"}, capture_output=True, check=True)
+    assert 60 * 88 < float(done.stdout) - time.time() <= 60 * 90
+
+
+@pytest.mark.parametrize(
     ("program", "held", "waits", "advice"),
     [
         ("qstat", "88.head  pretrain  me  00:00:00 H large", "88.head  pretrain  me  00:00:00 Q large", "qrls 88"),

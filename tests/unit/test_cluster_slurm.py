@@ -153,6 +153,12 @@ def test_ranks_that_bind_themselves_are_not_bound_by_srun(bind: str, unbound: bo
     assert ("--cpu-bind=none" in srun_command(program, [NodeKind(2, 4)], 1)) is unbound
 
 
+@pytest.mark.parametrize(("gpus", "gres"), [(0, None), (1, "gpu:1"), (4, "gpu:4")])
+def test_a_job_on_cpus_asks_for_no_gpu(gpus: int, gres: str | None) -> None:
+    size = Size(1, gpus, 1, "cpu", None, memory_mb=500, walltime=1, additional_nodes=())
+    assert slurm_resources(size, [])["gres"] == gres
+
+
 @pytest.mark.parametrize(
     "name", ["gpu-t", "gpu-c", "HPC-Jupiter", "nvlink-n", "a--mem=1", "it's -o ", "[a|b]*2&c", "-J-"]
 )
