@@ -77,8 +77,6 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
         empty = np.array([not line for line in lines])
         lengths[0] += unfinished
         ends = tokens - unfinished + np.cumsum(lengths)
-        if goes_on:
-            empty[0] = False
         if not ends_line:
             lengths, ends, empty = lengths[:-1], ends[:-1], empty[:-1]
         line_starts = (ends - lengths)[lengths > 0]
