@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +174,19 @@ def test_a_unigram_that_would_lose_text_is_refused(tmp_path: Path, change: dict,
     (tmp_path / "tokenizer.json").write_text(json.dumps({**description, **change}))
     with pytest.raises(BertlineError, match=message):
         load_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("name", ["[UNK]", "<unk>"])
+def test_a_unigram_whose_unknown_words_become_a_piece_is_refused(trained: Path, tmp_path: Path, name: str) -> None:
+    path = trained if name == "[UNK]" else named_as_xlm_r(trained, tmp_path)
+    description = json.loads(path.read_text())
+    pieces = [piece for piece, _ in description["model"]["vocab"]]
+    assert pieces[description["model"]["unk_id"]] == name
+    load_tokenizer(path)
+    description["model"]["unk_id"] = pieces.index("▁the")
+    (tmp_path / "wrong.json").write_text(json.dumps(description))
+    with pytest.raises(BertlineError, match=rf"wrong.json: its unk_id is that of '▁the', not of {re.escape(name)}; "):
+        load_tokenizer(tmp_path / "wrong.json")
 
 
 def named_as_xlm_r(trained: Path, folder: Path) -> Path:

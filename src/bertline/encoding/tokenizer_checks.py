@@ -80,8 +80,12 @@ def _check_unigram(description: Any, path: Path | str) -> None:
             f"{path}: its pre_tokenizer does not begin with WhitespaceSplit and Metaspace, which puts '{BEGIN_OF_WORD}'"
             " before every word, as XLM-R's does; name another"
         )
-    if description["model"].get("unk_id") is None:
+    pieces, unknown = [piece for piece, _ in description["model"]["vocab"]], description["model"].get("unk_id")
+    if unknown is None:
         raise BertlineError(f"{path}: its model has no unk_id; text would get lost")
+    name = "[UNK]" if "[CLS]" in pieces else "<unk>"
+    if pieces[unknown] != name:
+        raise BertlineError(f"{path}: its unk_id is that of {pieces[unknown][:80]!r}, not of {name}; name another")
 
 
 def check_case(words: Iterable[str], source: Path | str) -> None:
