@@ -106,30 +106,31 @@ def test_the_port_that_is_named_instead_of_one_in_use_is_one(
         ui._check_port(port)
 
 
-def test_another_driver_of_sqlite_is_not_taken_for_a_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        pytest.param(
+            "sqlite+pysqlite:///mlflow.db",
+            r"^sqlite\+pysqlite:///mlflow.db is not sqlite:/// and the path",
+            id="another driver of SQLite",
+        ),
+        pytest.param(
+            "https://someone:xyz abc@127.0.0.1:9",
+            r"^MLflow's address, https://\.\.\., has no .*percent-encode ",
+            id="a space in the password",
+        ),
+    ],
+)
+def test_an_address_that_is_refused_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], address: str, problem: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     record = write_run(tmp_path, tasks=("rte",), seeds=1)
     record.with_name("record.json").symlink_to(record.name)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite+pysqlite:///mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     monkeypatch.setattr(ui, "handle_signals", lambda *_: None)
     monkeypatch.setattr(ui, "_check_port", lambda _: None)
     monkeypatch.setattr(ui, "follow", lambda *_: None)
-    with pytest.raises(BertlineError, match=r"^sqlite\+pysqlite:///mlflow.db is not sqlite:/// and the path"):
-        ui.open_ui()
-    assert not capsys.readouterr().out
-
-
-def test_an_address_whose_password_has_a_space_is_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    record = write_run(tmp_path, tasks=("rte",), seeds=1)
-    record.with_name("record.json").symlink_to(record.name)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://someone:xyz abc@127.0.0.1:9")
-    monkeypatch.setattr(ui, "handle_signals", lambda *_: None)
-    monkeypatch.setattr(ui, "follow", lambda *_: None)
-    with pytest.raises(BertlineError, match=r"^MLflow's address, https://\.\.\., has no .*percent-encode "):
+    with pytest.raises(BertlineError, match=problem):
         ui.open_ui()
     assert not capsys.readouterr().out
