@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -788,3 +790,17 @@ def test_a_saved_model_has_no_path_of_this_machine_and_no_licence_that_is_not_it
     described = (tmp_path / "saved/MLmodel").read_text()
     assert str(Path(flavors.__file__).parent) not in described
     assert not [path for path in files if "license" in path.name.lower()]
+
+
+@pytest.mark.parametrize("architecture", ["Bert", "ModernBert"])
+def test_the_exported_network_of_a_saved_model_has_no_path_of_this_machine(tmp_path: Path, architecture: str) -> None:
+    ids = {f"{name}_token_id": number for number, name in enumerate(("pad", "bos", "eos", "sep"))} | {"cls_token_id": 2}
+    class_of_model = getattr(transformers, f"{architecture}ForMaskedLM")
+    write_finetuned(tmp_path / "folder", class_of_model, **(ids if architecture != "Bert" else {}))
+    save_model(tmp_path / "folder", tmp_path / "saved")
+    folders = [Path(module.__file__).parents[levels] for module, levels in ((flavors, 3), (torch, 1), (mlflow, 1))]
+    private = [str(folder).encode() for folder in (*folders, tempfile.gettempdir(), tmp_path)]
+    with zipfile.ZipFile(tmp_path / "saved/data/model.pt2") as archive:
+        assert b'"nodes"' in archive.read("model/models/model.json")
+        for member in archive.namelist():
+            assert not [path for path in private if path in archive.read(member)], member

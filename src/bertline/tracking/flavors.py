@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import shutil
 import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -140,7 +139,21 @@ def _add_network(pipeline: Any, saved: Path) -> None:
             pip_requirements=["mlflow", "torch"],
         )
         flavor = Model.load(str(network)).flavors["pytorch"]
-        shutil.move(network / flavor["model_data"], saved / flavor["model_data"])
+        (saved / flavor["model_data"]).mkdir()
+        exported = Path(flavor["model_data"], "model.pt2")
+        _copy_without_places(network / exported, saved / exported)
     both = Model.load(str(saved))
     both.add_flavor("pytorch", **flavor)
     both.save(str(saved / "MLmodel"))
+
+
+def _copy_without_places(exported: Path, copy: Path) -> None:
+    """Copy an exported network without the lines of code behind its operations, which name files of this machine."""
+    import torch
+
+    program = torch.export.load(exported)  # written by this process
+    for part in program.graph_module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            for node in part.graph.nodes:
+                node.meta.pop("stack_trace", None)
+    torch.export.save(program, copy)
