@@ -223,6 +223,23 @@ def test_two_tables_that_do_not_go_together_are_one_line(tmp_path: Path, files: 
         describe_table([str(tmp_path / name) for name in files], tmp_path / "out")
 
 
+@pytest.mark.parametrize("files", [1, 2])
+def test_a_number_in_two_ways_is_not_proposed_as_two_classes(tmp_path: Path, files: int) -> None:
+    """The fine-tuning would refuse it: 1 and 1.0, which a program that joins tables writes, are one class."""
+
+    def written(name: str, grades: list[object]) -> str:
+        rows = [{"text": f"{text_of(n)} {n}", "label": grades[n % len(grades)]} for n in range(60)]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return str(tmp_path / name)
+
+    given = [written("train.jsonl", [0, 1, 1.0]), written("dev.jsonl", [0, 1])][:files]
+    message = r"train\.jsonl: line 3: column 'label': given 1\.0, and 1 in another record; write both alike$"
+    with pytest.raises(BertlineError, match=message):
+        describe_table(given, tmp_path / "out")
+    written("train.jsonl", [0, "1", 1.0])
+    assert describe_table(given[:1], tmp_path / "out")["settings"]["kind"] == "classification"  # a text is no number
+
+
 @pytest.mark.parametrize("label", [datetime(2026, 1, 1), b"a", Decimal("1.5"), {"a": 1}])
 def test_labels_of_a_kind_that_no_class_has_are_one_line(tmp_path: Path, label: object) -> None:
     path = tmp_path / "t.parquet"

@@ -158,18 +158,12 @@ def read_labels(path: Path | str, column: str) -> tuple[str, ...]:
 
     Raises BertlineError as `read_examples` does, and for a number that is written in two ways, such as 1 and 1.0.
     """
-    found: set[str] = set()
     numbers: dict[float, str] = {}
-    for where, cells in read_columns(Path(path), [column]):
-        if cells is None:
-            continue
-        (cell,), place = cells, f"{where}: column '{column}'"
-        name = _class(cell, place)
-        found.add(name)
-        if isinstance(cell, int | float) and not isinstance(cell, bool):
-            other = numbers.setdefault(cell, name)
-            if other != name:  # they would be two classes
-                raise BertlineError(f"{place}: given {name}, and {other} in another record; write both alike")
+    found = {
+        _class_once(cells[0], f"{where}: column '{column}'", numbers)
+        for where, cells in read_columns(Path(path), [column])
+        if cells is not None
+    }
     return tuple(sorted(found))
 
 
@@ -178,8 +172,9 @@ def read_labelled(
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Yield the name of each row's class, empty for a number, and its cells: the texts, then the label.
 
-    Raises BertlineError as `read_examples` does, for a row without a text or a label, too.
+    Raises BertlineError as `read_examples` does, for a row without a text or a label, too, and as `read_labels` does.
     """
+    numbers: dict[float, str] = {}
     task = TextTask(title="", texts=tuple(texts), label=label)
     for where, cells in read_columns(path, [*texts, label]):
         if cells is None:
@@ -191,7 +186,7 @@ def read_labelled(
             number, cell = _target(cells[-1], task, place), cells[-1]
             yield "", (*cells[:-1], cell if isinstance(cell, str | int | float) else number)
         else:
-            yield _class(cells[-1], place), tuple(cells)
+            yield _class_once(cells[-1], place, numbers), tuple(cells)
 
 
 def _text(cell: Any, where: str) -> str:
@@ -207,6 +202,19 @@ def _class(cell: Any, where: str) -> str:
     if not is_named:
         raise BertlineError(f"{where}: given {reprlib.repr(cell)}, allowed is a class; correct or remove the record")
     return str(cell).strip()
+
+
+def _class_once(cell: Any, where: str, numbers: dict[float, str]) -> str:
+    """Return the name of a class, and keep that of a number in `numbers`, which are those of the column's cells so far.
+
+    Raises BertlineError as `_class` does, and for a number that has another name there.
+    """
+    name = _class(cell, where)
+    if isinstance(cell, int | float) and not isinstance(cell, bool):
+        other = numbers.setdefault(cell, name)
+        if other != name:  # they would be two classes
+            raise BertlineError(f"{where}: given {name}, and {other} in another record; write both alike")
+    return name
 
 
 def _target(cell: Any, task: TextTask, where: str) -> float:
