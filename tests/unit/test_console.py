@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cyclopts import App
+from cyclopts import App, CycloptsError
 
 from bertline.command_line import command_line
 from bertline.console import MAX_MESSAGE_LENGTH, BertlineError, one_line_errors
@@ -53,6 +53,16 @@ def test_the_examples_of_a_command_are_valid_command_lines(
     for example in examples:
         arguments = example[example.index(f"workflow/scripts/{script.name}") + 1 :]
         app.parse_args(arguments[: arguments.index("&")] if "&" in arguments else arguments)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_an_option_of_files_without_any_is_an_error(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `--files $FOUND` with nothing found: a check of no file would seem to have passed."""
+    app = commands_of(script, monkeypatch)
+    for argument in app.assemble_argument_collection():
+        if "list[pathlib.Path]" in str(argument.hint):
+            with pytest.raises(CycloptsError, match=f"{argument.name} requires at least 1 element"):
+                app.parse_args([argument.name], exit_on_error=False, print_error=False)
 
 
 def test_help_states_what_the_signature_and_the_docstring_say(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,11 +7,11 @@ example:
 
 from pathlib import Path
 
-from bertline.command_line import run_command
+from bertline.command_line import Files, run_command
 from bertline.tracking.curves import FOLDER, follow_curves, write_curves
 
 
-def curves(records: list[Path], *, folder: Path = FOLDER, follow: float | None = None) -> None:
+def curves(records: Files, *, folder: Path = FOLDER, follow: float | None = None) -> None:
     """Write curves.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bertline.command_line import Threads, limit_threads, run_command
+from bertline.command_line import Files, Threads, limit_threads, run_command
 from bertline.finetuning.prediction_options import Precision, range_of
 from bertline.settings.configuration import defaults_of
 
@@ -22,7 +22,7 @@ DEFAULTS = defaults_of("features")
 
 def extract(
     model: Path,
-    inputs: list[Path],
+    inputs: Files,
     *,
     output: Path,
     layers: list[int] = DEFAULTS["layers"],

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bertline.command_line import Threads, limit_threads, run_command
+from bertline.command_line import Files, Threads, limit_threads, run_command
 from bertline.finetuning.prediction_options import GivenTexts, Precision, check_given, range_of
 from bertline.settings.configuration import defaults_of
 
@@ -30,7 +30,7 @@ def predict(
     text_pair: str | None = None,
     question: str | None = None,
     context: str | None = None,
-    inputs: list[Path] | None = None,
+    inputs: Files | None = None,
     output: Path | None = None,
     columns: list[str] = DEFAULTS["columns"],
     n_best: Annotated[int | None, Parameter(validator=range_of("text_prediction", "n_best"))] = None,

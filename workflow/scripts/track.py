@@ -8,13 +8,13 @@ example:
 
 from pathlib import Path
 
-from bertline.command_line import run_command
+from bertline.command_line import Files, run_command
 from bertline.files import write_json
 from bertline.tracking import store
 
 
 def track(
-    records: list[Path],
+    records: Files,
     *,
     uri: str | None = None,
     report: Path | None = None,

@@ -5,15 +5,13 @@ example:
     results/runs/demo/corpora/books/documents/*.jsonl.zst
 """
 
-from pathlib import Path
-
-from bertline.command_line import run_command
+from bertline.command_line import Files, run_command
 from bertline.corpus.documents import validate_documents
 
 SUFFIX = ".jsonl.zst"
 
 
-def validate(files: list[Path]) -> None:
+def validate(files: Files) -> None:
     """Check files of documents.
 
     Args:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bertline.command_line import Files
 from bertline.console import BertlineError
 from bertline.reporting.scores import ScoreRow, score_rows, seen_in_training, shown_baselines, unfinished_stages
 from bertline.results import paths
@@ -16,7 +17,7 @@ from bertline.results.describe import number, score_title, task_title
 from bertline.results.records import Record, is_current, one_line_damage_of, read_record, runs_in
 
 
-def summary(records: list[Path], *, report: Path | None = None) -> str:
+def summary(records: Files, *, report: Path | None = None) -> str:
     """Return the text printed at the end of a run of the workflow.
 
     With a damaged run it is printed without that run, and BertlineError raised.
