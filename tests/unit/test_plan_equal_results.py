@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan_helpers import PHASE, changed, inputs, plan_of
+from plan_helpers import CONFIG, PHASE, changed, inputs, plan_of
 
 from bertline.files import sha256_of_file, write_json
-from bertline.fingerprint import fingerprint
+from bertline.fingerprint import STAGE_VERSIONS, fingerprint
 from bertline.planning.plan import Plan
 from bertline.planning.rankings import add_collection
 from bertline.planning.recipes import digest_of_sources
 
 assert inputs  # the fixture
+GOPHER = {"cleaning": ["gopher_quality"]}
 
 
 def without_dump(**corpus: object) -> dict:
@@ -39,6 +40,8 @@ def keys_of(plan: Plan) -> list[list[str]]:
         ({"language_identification": {"keep": "lv"}}, {"language_identification": {"keep": ["lv"]}}),
         ({"language_identification": {"keep": ["lt", "lv"]}}, {"language_identification": {"keep": ["lv", "lt"]}}),
         ({"unpack_ratio": 500}, {}),
+        ({**GOPHER, "stop_words": ["Der", "UND", "der"]}, {**GOPHER, "stop_words": ["der", "und"]}),
+        ({**GOPHER, "stop_words": ["The", "be", "to", "of", "and", "that", "have", "with"]}, GOPHER),
     ],
 )
 def test_a_corpus_does_not_depend_on_how_a_setting_is_written(one: dict, other: dict) -> None:
@@ -52,6 +55,8 @@ def test_a_corpus_does_not_depend_on_how_a_setting_is_written(one: dict, other: 
         ({"encoding": ["utf-8", "latin-1"]}, {"encoding": "utf-8"}),
         ({"encoding": ["utf-8", "latin-1"]}, {"encoding": ["utf-8", "cp1252"]}),
         ({"language_identification": {"keep": ["lt", "lv"]}}, {"language_identification": {"keep": "lv"}}),
+        ({**GOPHER, "stop_words": ["der", "und"]}, {**GOPHER, "stop_words": ["der", "die"]}),
+        ({**GOPHER, "stop_words": []}, GOPHER),
     ],
 )
 def test_a_corpus_of_other_text_is_another(one: dict, other: dict) -> None:
@@ -139,6 +144,7 @@ def test_of_a_salvaged_dump_the_limit_of_unpacking_decides_what_is_read() -> Non
         ({"corpus_weights": {"books": 2, "wikipedia": 1}}, {"corpus_weights": {"books": 2}}),
         ({"corpus_weights": {"books": 1.0}}, {}),
         ({"corpus_weights": {"books": {"tokens": 1.0e6}}}, {"corpus_weights": {"books": {"tokens": 1_000_000}}}),
+        ({"schedule_steps": PHASE["steps"]}, {}),
     ],
 )
 def test_a_phase_does_not_depend_on_how_a_setting_is_written(one: dict, other: dict) -> None:
@@ -146,8 +152,45 @@ def test_a_phase_does_not_depend_on_how_a_setting_is_written(one: dict, other: d
         plan_of(changed(runs__first__phases={"phase1": {**PHASE, **settings}})) for settings in (one, other)
     )
     assert keys_of(with_one) == keys_of(with_other)
-    weights = [phase["settings"]["corpus_weights"] for plan in (with_one, with_other) for phase in plan.phases.values()]
-    assert weights[0] == weights[1]
+    (phase,), (other_phase,) = with_one.phases.values(), with_other.phases.values()
+    assert phase["settings"] == other_phase["settings"]
+
+
+def test_a_schedule_of_another_length_is_another_phase() -> None:
+    def phases(steps: int | None) -> set[str]:
+        return set(plan_of(changed(runs__first__phases={"phase1": {**PHASE, "schedule_steps": steps}})).phases)
+
+    assert not phases(PHASE["steps"] + 1) & phases(None)
+
+
+def test_the_choice_among_a_grid_does_not_depend_on_the_order_of_its_values() -> None:
+    def plan_with(grid: dict, random_weights: list[float]) -> Plan:
+        settings = {"seeds": 2, "grid": grid, "random_weights": random_weights}
+        return plan_of(changed(runs__first__finetune={"squad_v1": settings}))
+
+    one = plan_with({"learning_rate": [2e-5, 3e-5], "batch_size": [8, 16]}, [1e-4, 1e-3])
+    other = plan_with({"batch_size": [16, 8], "learning_rate": [3e-5, 2e-5]}, [1e-3, 1e-4])
+    assert one.kept == other.kept
+    assert len(one.kept) == 2
+    assert one.runs["first"]["finetunings"] != other.runs["first"]["finetunings"]  # names of links are as written
+
+
+def test_results_of_settings_in_the_usual_spelling_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertline.fingerprint.STAGE_VERSIONS", dict.fromkeys(STAGE_VERSIONS, 1))
+    plan = plan_of(
+        changed(
+            corpora__books={**CONFIG["corpora"]["books"], **GOPHER, "stop_words": ["und", "der"]},
+            runs__first__phases={"phase1": PHASE, "phase2": {**PHASE, "schedule_steps": 20}},
+            runs__first__finetune__squad_v1={
+                "seeds": 2,
+                "grid": {"learning_rate": [2e-5, 3e-5], "batch_size": [8, 16]},
+                "random_weights": [1e-4, 1e-3],
+            },
+        )
+    )
+    corpora, datasets, phases, finetunings, kept = map(fingerprint, keys_of(plan))
+    assert (corpora, datasets) == ("286f132eabda13d8", "34a370d24985a6d5")
+    assert (phases, finetunings, kept) == ("184be488e56de7d3", "4e8387382eab4338", "2e74b2defa0c2eb7")
 
 
 def test_phases_and_random_starts_do_not_depend_on_other_sequence_lengths() -> None:

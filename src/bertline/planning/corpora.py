@@ -62,7 +62,7 @@ def resolve_corpus(
             f"configuration: corpora.{name}.separator: {separator!r} {problem}; give a line with a visible mark, or "
             '"\\n" for empty lines'
         )
-    _leave_out_spelling(semantic)
+    _leave_out_spelling(semantic, schema)
     before = len(problems)
     text = _text_of(config, name, semantic, problems, downloads)
     if len(problems) == before:  # all files are known
@@ -81,7 +81,7 @@ def resolve_corpus(
     return {"name": name, "settings": corpus, **text, "key": f"{name}-{key[:8]}"}
 
 
-def _leave_out_spelling(semantic: Json) -> None:
+def _leave_out_spelling(semantic: Json, schema: Json) -> None:
     """Write the settings that identify a corpus in one way, without those that change no document."""
     semantic.pop("licence", None)
     if not semantic.get("salvage"):  # else a file is read up to this limit; without, it is refused
@@ -92,6 +92,10 @@ def _leave_out_spelling(semantic: Json) -> None:
         semantic["encoding"] = names if len(names) > 1 else names[0]
         if semantic["encoding"] == "utf-8":
             del semantic["encoding"]
+    if "stop_words" in semantic:
+        words = [*comparable_stop_words(tuple(semantic.pop("stop_words")))]
+        if words != definition(schema, "stop_words")["default"]:
+            semantic["stop_words"] = words
     identification = semantic.get("language_identification", {})
     if "keep" in identification:
         keep = identification["keep"]

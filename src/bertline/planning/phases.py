@@ -49,6 +49,9 @@ def add_phase(
             raise BertlineError(f"configuration: {key}: given {source}, a link of this configuration; {todo}")
         initial = external_weights(plan, key, source)
     _check_initial(plan, f"{where}.phases.{phase}", dataset, model, settings, initial)
+    if settings["schedule_steps"] == settings["steps"]:  # as by default
+        settings["schedule_steps"] = None
+        semantic.pop("schedule_steps", None)
     semantic.pop("initial_weights", None)
     if initial is None or "directory" in initial:  # only a phase has something to carry over
         semantic.pop("carry_over", None)
