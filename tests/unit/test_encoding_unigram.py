@@ -15,7 +15,8 @@ import transformers
 from encoding_helpers import make_documents, write_shard
 from finetuning_helpers import MODEL
 from test_encoding_tokenizer import SCRIPT, dataset_to_train_on
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, pre_tokenizers
+from tokenizers.pre_tokenizers import PreTokenizer
 
 from bertline.console import BertlineError
 from bertline.encoding.lines import CharacterCounts, line_encoder
@@ -130,7 +131,7 @@ def test_hidden_characters_are_counted(trained: Path) -> None:
     tokenizer, lines = load_tokenizer(trained), ["the 鬱鬱 river", "", "鬱 鬱"]
     encode = line_encoder(tokenizer)
     counts = CharacterCounts(tokenizer, encode)
-    counts.add(lines, *encode(lines, False))
+    counts.add(lines, *encode(lines, ""))
     assert (counts.unknown_characters, counts.characters) == (4, 12)
 
 
@@ -174,6 +175,40 @@ def test_a_unigram_that_would_lose_text_is_refused(tmp_path: Path, change: dict,
     (tmp_path / "tokenizer.json").write_text(json.dumps({**description, **change}))
     with pytest.raises(BertlineError, match=message):
         load_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("step", "loses"),
+    [
+        (pre_tokenizers.Split("(", "removed"), True),
+        (pre_tokenizers.Split(Regex(r"\w+"), "removed", invert=True), True),
+        (pre_tokenizers.Split(" ", "removed", invert=True), True),
+        (pre_tokenizers.Punctuation("removed"), True),
+        (pre_tokenizers.CharDelimiterSplit("("), True),
+        (pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.Punctuation("removed")]), True),
+        (pre_tokenizers.Split(Regex(r"\s+"), "removed"), False),
+        (pre_tokenizers.Split(" ", "removed"), False),
+        (pre_tokenizers.CharDelimiterSplit(" "), False),
+        (pre_tokenizers.Split("(", "isolated"), False),
+        (pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.Punctuation()]), False),
+    ],
+)
+def test_a_unigram_whose_pre_tokenizer_removes_text_is_refused(
+    trained: Path, tmp_path: Path, step: PreTokenizer, loses: bool
+) -> None:
+    """Behind the step that removes white space: the ids would be those of another text."""
+    description = json.loads(trained.read_text())
+    description["pre_tokenizer"]["pretokenizers"].append(json.loads(step.__getstate__()))
+    path, text = tmp_path / "tokenizer.json", "the old (river"
+    path.write_text(json.dumps(description))
+    given = Tokenizer.from_file(str(path))
+    assert (given.decode(given.encode(text, add_special_tokens=False).ids) != text) == loses
+    if not loses:
+        assert load_tokenizer(path).encode(text).ids == load_tokenizer(trained).encode(text).ids
+        return
+    message = r"tokenizer\.json: its pre_tokenizer removes text in the step \w+; give it another behavior$"
+    with pytest.raises(BertlineError, match=message):
+        load_tokenizer(path)
 
 
 @pytest.mark.parametrize("name", ["[UNK]", "<unk>"])
@@ -229,5 +264,5 @@ def test_hidden_characters_are_counted_whatever_the_name_of_the_unknown_token(tr
     tokenizer, lines = load_tokenizer(named_as_xlm_r(trained, tmp_path)), ["the 鬱鬱 river", "", "鬱 鬱"]
     encode = line_encoder(tokenizer)
     counts = CharacterCounts(tokenizer, encode)
-    counts.add(lines, *encode(lines, False))
+    counts.add(lines, *encode(lines, ""))
     assert (counts.unknown_characters, counts.characters) == (4, 12)

@@ -80,12 +80,30 @@ def _check_unigram(description: Any, path: Path | str) -> None:
             f"{path}: its pre_tokenizer does not begin with WhitespaceSplit and Metaspace, which puts '{BEGIN_OF_WORD}'"
             " before every word, as XLM-R's does; name another"
         )
+    for step in steps[2:]:
+        if _removes_text(step):
+            raise BertlineError(
+                f"{path}: its pre_tokenizer removes text in the step {step['type']}; give it another behavior"
+            )
     pieces, unknown = [piece for piece, _ in description["model"]["vocab"]], description["model"].get("unk_id")
     if unknown is None:
         raise BertlineError(f"{path}: its model has no unk_id; text would get lost")
     name = "[UNK]" if "[CLS]" in pieces else "<unk>"
     if pieces[unknown] != name:
         raise BertlineError(f"{path}: its unk_id is that of {pieces[unknown][:80]!r}, not of {name}; name another")
+
+
+def _removes_text(step: Any) -> bool:
+    """Return whether a step of a pre-tokenizer can remove other characters than white space."""
+    if step["type"] == "Sequence":
+        return any(map(_removes_text, step["pretokenizers"]))
+    if step["type"] == "CharDelimiterSplit":
+        return not step["delimiter"].isspace()
+    if step.get("behavior") != "Removed":
+        return False
+    pattern = step.get("pattern", {})  # none: punctuation
+    is_space = pattern.get("String", "").isspace() or pattern.get("Regex") in (r"\s", r"\s+")
+    return not is_space or step["invert"]
 
 
 def check_case(words: Iterable[str], source: Path | str) -> None:
