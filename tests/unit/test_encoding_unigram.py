@@ -100,6 +100,19 @@ def test_training_without_text_or_with_too_many_characters_gives_no_traceback(tm
     assert train_unigram([shard], vocab_size=120, lowercase=False, strip_accents=None, seed=1).get_vocab_size() <= 120
 
 
+def test_words_with_the_character_that_sentencepiece_reserves_are_not_trained_on(tmp_path: Path) -> None:
+    """U+2585, a block of which progress bars are drawn."""
+    shard = write_shard(tmp_path / "0.txt.zst", [["the old", "a▅ ▅▅"]])
+    tokenizer = train_unigram([shard], vocab_size=300, lowercase=False, strip_accents=None, seed=1)
+    assert not {"▅", "a"} & set(tokenizer.get_vocab())
+    assert tokenizer.encode("▅", add_special_tokens=False).tokens == ["▁", "▅"]
+    write_shard(shard, [["a▅ ▅▅"]])
+    with pytest.raises(
+        BertlineError, match=r"every word in .*/0\.txt\.zst has '▅' .*; add other text or train wordpiece"
+    ):
+        train_unigram([shard], vocab_size=300, lowercase=False, strip_accents=None, seed=1)
+
+
 def test_a_very_long_word_is_trained_on_and_tokenized(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "0.txt.zst", [["あいう" * 50_000]])
     tokenizer = train_unigram([shard], vocab_size=80, lowercase=False, strip_accents=None, seed=1)

@@ -55,6 +55,7 @@ MINIMUM_COUNT = 2
 # A vocabulary has the zero-width joiners if the text is spelled with them: Persian has 1 in 50 characters, Bengali 1 in
 # 2,000. In other text, a few names would make another normalizer than Google's necessary.
 JOINER_SHARE = 1e-5
+RESERVED = "\u2585"  # SentencePiece writes unknown text so, and leaves out words that have it
 UNSEEN, SPACE, MARK, LETTER = range(4)
 _WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+")
 # Text without spaces between words, as Thai, has runs longer than Google's limit. A higher one costs time, which grows
@@ -159,7 +160,8 @@ def train_unigram(
 
     The model of Kudo 2018, "Subword Regularization", by SentencePiece: the tokens of a text are its most probable
     division, whether it has spaces or not. The ids are: special tokens, then the most probable tokens first. The
-    vocabulary is smaller than `vocab_size` if the text has fewer words. Raises BertlineError if there is no text.
+    vocabulary is smaller than `vocab_size` if the text has fewer words. Raises BertlineError if there is no text, or
+    only words that SentencePiece leaves out.
     """
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer  # only this function needs it
 
@@ -176,6 +178,11 @@ def train_unigram(
     if not words:
         raise _no_text(shards)
     known = _of_alphabet(words, (vocab_size - len(SPECIAL_TOKENS)) // 2)
+    if all(RESERVED in word for word in known):
+        raise BertlineError(
+            f"every word in {', '.join(map(str, shards))} has '{RESERVED}' (U+2585), which SentencePiece reserves for "
+            "itself; add other text or train wordpiece"
+        )
     model = io.BytesIO()
     SentencePieceTrainer.train(
         # The same words in the same order, whatever the order of the text.
