@@ -60,7 +60,11 @@ def test_a_run_of_whose_last_recipe_only_a_part_was_made_is_shown_by_the_record_
     link.symlink_to("record-ffffffffffffffff.json")
     assert read_record(link).fingerprint == "0" * 16
     assert [record.parent.name for record in records_in(["results/runs"])] == ["demo", "demo-short", "wiki"]
-    assert "<h1>demo, wiki</h1>" in Path(report_of("demo,wiki")).read_text()
+    page = Path(report_of("demo,wiki")).read_text()
+    assert "<h1>demo, wiki</h1>" in page
+    assert ["Of an earlier configuration" in section for section in page.split("<section")[1:]] == [True, False]
+    assert "Of an earlier configuration" in Path(report_of("demo")).read_text()
+    assert "Of an earlier configuration" not in Path(report_of("wiki")).read_text()
     assert summary([Path("results/runs")]).startswith("demo, of an earlier configuration\n")
     assert "\ndemo-short\n" in summary([Path("results/runs")])
     with pytest.raises(BertlineError, match=r"record\.json does not exist"):  # its links are those of the new one

@@ -180,8 +180,8 @@ class _Section:
         self.overlap = data.overlap_rows(run.dataset.card)
         self.dataset_words = describe.describe_dataset(run.dataset.card) if run.dataset.card else ""
         self.unfinished = unfinished_stages(run)
-        folder, linked = paths.RUN.format(run=name), is_current(run)
-        models = [(kept, f"{folder}/{kept.name}/model" if linked else str(kept.folder)) for kept in run.kept]
+        self.is_current, folder = is_current(run), paths.RUN.format(run=name)
+        models = [(kept, f"{folder}/{kept.name}/model" if self.is_current else str(kept.folder)) for kept in run.kept]
         self.kept = [(kept, model, os.path.relpath(model, files.folder)) for kept, model in models]
         self.recipes = _recipes(run)
         self.environment = _environment(run)
