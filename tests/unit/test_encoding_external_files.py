@@ -15,6 +15,7 @@ from encoding_helpers import make_dataset
 from test_encoding_validation import NVIDIA, write
 
 from bertline.console import BertlineError
+from bertline.encoding.hdf5 import open_hdf5
 from bertline.encoding.imports import import_dataset
 from bertline.encoding.inspection import problems_of
 from bertline.encoding.layout import open_samples
@@ -187,6 +188,25 @@ def test_a_file_that_is_not_what_it_seems_is_neither_valid_nor_imported(
     assert not list(tmp_path.glob("out/seq*/*"))
 
 
+def test_what_gzip_can_pack_is_read_and_a_claim_of_twice_as_much_is_not(tmp_path: Path) -> None:
+    """Gzip makes equal bytes about a thousand times smaller; a file that claims more would fill the memory."""
+    size, path = 1 << 24, tmp_path / "a.hdf5"
+    packed = zlib.compress(bytes(size), 9)
+
+    def claim(size: int) -> None:
+        with h5py.File(path, "w") as file:
+            dataset = file.create_dataset("masks", (size,), "u1", chunks=(size,), compression="gzip")
+            dataset.id.write_direct_chunk((0,), packed)
+
+    claim(size)
+    with open_hdf5(path, "make it again") as file:
+        assert not file["masks"][:].any()
+    claim(2 * size)
+    fault = rf"a\.hdf5: masks claims {2 * size} bytes, of which {len(packed)} are stored; make it again$"
+    with pytest.raises(BertlineError, match=fault), open_hdf5(path, "make it again"):
+        pass
+
+
 @pytest.fixture(scope="module")
 def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
     card = make_dataset(tmp_path_factory.mktemp("native") / "data", lengths=[32])
@@ -199,6 +219,31 @@ def of_dataset(attack: Callable[[h5py.File], None]) -> Callable[[h5py.File], Non
         attack(file)
 
     return change
+
+
+def in_rows(file: h5py.File) -> None:
+    file["input_ids"] = ROW.astype("<u2")
+
+
+def of_four_bytes(file: h5py.File) -> None:
+    file["input_ids"] = ROW.ravel()
+
+
+def in_chunks(file: h5py.File) -> None:
+    file.create_dataset("input_ids", data=np.arange(9000, dtype="<u2"), chunks=(4096,))
+
+
+def between_pages(file: h5py.File) -> None:
+    """Where no page of memory begins, so that a reader cannot map it there."""
+    file["filler"] = np.zeros(3, "u1")
+    assert file.create_dataset("input_ids", data=np.arange(9000, dtype="<u2")).id.get_offset() % 4096
+
+
+def within_the_header(file: h5py.File) -> None:
+    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    settings.set_layout(h5py.h5d.COMPACT)
+    space = h5py.h5s.create_simple((100,))
+    h5py.h5d.create(file.id, b"input_ids", h5py.h5t.STD_U16LE, space, settings).write(space, space, np.ones(100, "<u2"))
 
 
 def of_attribute(name: str, value: Any, **form: Any) -> Callable[[h5py.File], None]:
@@ -216,6 +261,11 @@ def of_attribute(name: str, value: Any, **form: Any) -> Callable[[h5py.File], No
         (of_dataset(strings), "input_ids is object"),
         (of_dataset(group), "'Group' object has no attribute"),
         (of_dataset(without_space), "input_ids"),
+        (of_dataset(in_rows), "input_ids is uint16 (2, 8), it has to be uint16 (n,); "),
+        (of_dataset(of_four_bytes), "input_ids is int32 (16,), it has to be uint16 (n,); "),
+        (of_dataset(between_pages), "input_ids is not contiguous at a multiple of 4096; "),
+        (of_dataset(in_chunks), "input_ids is not contiguous at a multiple of 4096; "),
+        (of_dataset(within_the_header), "input_ids is not contiguous at a multiple of 4096; "),
         (of_attribute("samples", np.zeros(10**7, "u8")), "the attribute samples "),
         (of_attribute("documents_of_corpora", np.zeros(10**7, "u8")), "the attribute documents_of_corpora "),
         (of_attribute("shard", "x" * 10**7), "the attribute shard "),

@@ -247,8 +247,8 @@ def _place(file: h5py.File, name: str, vocab_size: int, path: Path) -> tuple[int
         )
     if dataset.size == 0:
         return 0, 0, expected
-    offset = dataset.id.get_offset()
-    if dataset.chunks is not None or offset is None or offset % ALIGNMENT:
+    offset = dataset.id.get_offset()  # None unless it is contiguous
+    if offset is None or offset % ALIGNMENT:
         raise BertlineError(f"{path}: {name} is not contiguous at a multiple of {ALIGNMENT}; {ADVICE}")
     return offset, dataset.size, expected
 
