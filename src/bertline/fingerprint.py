@@ -31,6 +31,7 @@ STAGE_VERSIONS = {
     "sample": 1,  # only of datasets with samples of corpora, in addition to "shards"
     "tokenizer": 5,
     "samples": 2,
+    "spaces": 1,  # only of datasets whose tokenizer may not be WordPiece, in addition to "tokenizer" and "samples"
     "sentence_order": 1,  # only of datasets with this objective, in addition to "samples"
     "import": 1,
     "pretraining": 5,

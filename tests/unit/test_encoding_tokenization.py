@@ -104,9 +104,11 @@ LINE = st.lists(st.one_of(TRICKY, TRICKY, ANY)).map("".join)
 
 
 def assert_equal_to_library(encode: EncodeLines, tokenizer: Tokenizer, lines: list[str]) -> None:
-    ids, lengths = encode(lines, False)
+    """Each of the lines is a document."""
+    ids, lengths = encode([part for line in lines for part in (line, "")], "")
     expected = [row.ids for row in tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
-    assert lengths.tolist() == [len(row) for row in expected]
+    assert lengths[::2].tolist() == [len(row) for row in expected]
+    assert not lengths[1::2].any()
     assert ids.tolist() == [index for row in expected for index in row]
 
 
@@ -117,6 +119,49 @@ def test_ids_are_those_of_the_library(tokenizer: Tokenizer, blocks: list[list[st
     encode = line_encoder(tokenizer)
     for block in blocks:
         assert_equal_to_library(encode, tokenizer, block)
+
+
+ENDS_JOINED, ENDS_SPACED = ["東。", "“東。”", "カ", "ｶ", "！"], ["The old river.", "한국어", "한", "ที่", "👩", "x”"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, tokenizer in TOKENIZERS.items() if is_byte_level(tokenizer)])
+@given(before=st.sampled_from(ENDS_JOINED + ENDS_SPACED), lines=st.lists(LINE, min_size=1, max_size=8))
+@settings(max_examples=100, deadline=None)
+def test_a_sentence_has_the_ids_that_byte_level_bpe_gives_it_after_another(
+    kind: str, before: str, lines: list[str]
+) -> None:
+    without_prefix = load_json(TOKENIZERS[kind].to_str())
+    without_prefix.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    space = "" if before in ENDS_JOINED else " "
+    expected = without_prefix.encode_batch([space + line if line else "" for line in lines], add_special_tokens=False)
+    block = [part for line in lines for part in (line, "", before, line, "")]  # a text, and after another sentence
+    ids, lengths = line_encoder(TOKENIZERS[kind])(block, "")
+    found = np.split(ids, np.cumsum(lengths)[:-1])[3::5]
+    assert [row.tolist() for row in found] == [row.ids for row in expected]
+
+
+@pytest.mark.parametrize("kind", ["unigram-uncased", "unigram-cased"])
+@given(before=st.sampled_from(["東。", "東！", "東”", "x.", "x”"]), line=LINE)
+@settings(max_examples=100, deadline=None)
+def test_a_sentence_has_the_ids_that_unigram_gives_it_after_another(kind: str, before: str, line: str) -> None:
+    """The mark at the end of a sentence is a word, so the ids of what follows are the rest of the text's."""
+    tokenizer = TOKENIZERS[kind]
+    text = before + ("" if before.startswith("東") else " ") + line
+    expected = [tokenizer.encode(part, add_special_tokens=False).ids for part in (before, text)]
+    ids, lengths = line_encoder(tokenizer)(["a", before, line, "", "a"], "b")
+    assert ids[lengths[0] :][: lengths[1:3].sum()].tolist() == expected[1]
+    assert lengths[1] == len(expected[0])
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_a_document_has_the_ids_of_its_text(tmp_path: Path, kind: str) -> None:
+    english = ["The old river. ", "“Don't go!” ", "said the town's king. ", "7 rivers. ", "(No.) ", "'Tis old."]
+    japanese = ["東は川。", "the riverは東！", "東。”", "カ東"]
+    path = write_shard(tmp_path / "0.txt.zst", [[line.strip() for line in text] for text in (english, japanese)])
+    shard = tokenize_shard(path, TOKENIZERS[kind], tmp_path)
+    expected = [TOKENIZERS[kind].encode("".join(text), add_special_tokens=False).ids for text in (english, japanese)]
+    assert shard.ids.tolist() == expected[0] + expected[1]
+    assert len(shard.sentence_offsets) == len(english) + len(japanese) + 1
 
 
 @pytest.mark.parametrize("kind", ["roberta", "bpe-uncased", "bpe-cased", "bpe-nfkc"])
@@ -198,7 +243,7 @@ def test_wordpiece_is_encoded_by_nanotoken(kind: str, caplog: pytest.LogCaptureF
 @settings(max_examples=20, deadline=None)
 def test_text_never_gives_a_special_token(tokenizer: Tokenizer, line: str) -> None:
     names = " ".join((*SPECIAL_TOKENS, *ROBERTA_NAMES.values()))
-    ids, _ = line_encoder(tokenizer)([names, f"{line}{names}{line}"], False)
+    ids, _ = line_encoder(tokenizer)([names, f"{line}{names}{line}", f"{names}東", names], "")
     special = special_token_ids(tokenizer)
     assert len(special) == 5
     assert not set(ids.tolist()) & (set(special.values()) - {special["[UNK]"]})

@@ -475,12 +475,12 @@ def test_a_new_tokenizer_keeps_zero_width_joiners_of_a_text_that_is_spelled_with
     for sentence in sentences:
         ids = tokenizer.encode(sentence, add_special_tokens=False).ids
         assert tokenizer.decode(ids).strip() == sentence
-        assert encode([sentence], False)[0].tolist() == ids
+        assert encode([sentence], "")[0].tolist() == ids
         # What documents cannot contain, but the text of a task can: a direction, a soft hyphen, a byte order mark.
         assert tokenizer.encode(f"\ufeff{sentence}\u200f\xad", add_special_tokens=False).ids == ids
     assert "[UNK]" not in tokenizer.encode(" ".join(sentences)).tokens
     counts = CharacterCounts(tokenizer, encode)
-    counts.add(sentences, *encode(sentences, False))
+    counts.add(sentences, *encode(sentences, ""))
     assert counts.stripped_characters == 0
 
 
@@ -503,7 +503,7 @@ def test_joiners_that_a_given_vocabulary_removes_are_counted() -> None:
     lines = ["می\u200cخ the", "می"]
     encode = line_encoder(tokenizer)
     counts = CharacterCounts(tokenizer, encode)
-    counts.add(lines, *encode(lines, False))
+    counts.add(lines, *encode(lines, ""))
     assert counts.stripped_characters == 1
 
 

@@ -118,6 +118,27 @@ def test_the_version_of_plain_text_alters_no_dump(monkeypatch: pytest.MonkeyPatc
     assert {before[key]["name"] for key in before.keys() - after.keys()} == {"books"}
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "is_renamed"),
+    [
+        ({"train": "wordpiece", "vocab_size": 600}, False),
+        ({"train": "bpe", "vocab_size": 600}, True),
+        ({"train": "unigram", "vocab_size": 600}, True),
+        ({"file": "vocab.txt"}, False),
+        ({"file": "tokenizer.json"}, True),
+    ],
+)
+def test_the_version_of_spaces_alters_no_dataset_of_wordpiece(
+    monkeypatch: pytest.MonkeyPatch, tokenizer: dict, is_renamed: bool
+) -> None:
+    for name in ("vocab.txt", "tokenizer.json"):
+        Path(name).write_text("the")
+    config = changed(datasets__both__tokenizer=tokenizer)
+    before = plan_of(config).datasets.keys()
+    monkeypatch.setitem(STAGE_VERSIONS, "spaces", 0)
+    assert (plan_of(config).datasets.keys() != before) == is_renamed
+
+
 DUMP = b"<mediawiki><siteinfo></siteinfo></mediawiki>"
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+import encoding_helpers
 import h5py
 import numpy as np
 import pytest
@@ -29,8 +30,9 @@ from bertline.corpus.signatures import write_signatures
 from bertline.corpus.wikitext import text_of_page
 from bertline.encoding.dataset import Batch, open_dataset
 from bertline.encoding.imports import import_dataset
-from bertline.encoding.tokenizer import read_tokenizer, save_tokenizer
-from bertline.encoding.vocabulary import train_wordpiece
+from bertline.encoding.tokenization import tokenize_shard
+from bertline.encoding.tokenizer import make_unigram, read_tokenizer, save_tokenizer
+from bertline.encoding.vocabulary import train_byte_level, train_wordpiece
 from bertline.files import Recipe
 from bertline.finetuning.options import Options
 from bertline.finetuning.ranking.collection import open_collection, tokenize_collection
@@ -85,6 +87,7 @@ DIGESTS = {
     ("tokenizer", 5): "dad5542981ecf366",  # other for much text without spaces; for some rare marks, the same each time
     ("samples", 1): "de27b451f8978e3f",
     ("samples", 2): "de9455cbbb155f55",
+    ("spaces", 1): "68dfab66a9c5f91d",
     ("sentence_order", 1): "f99fe548042f023d",
     ("import", 1): "dad51444a46a4e07",
     ("collection", 1): "ff246b17028bb15c",
@@ -216,6 +219,16 @@ def draw_negatives(tokenizer: Path, folder: Path) -> np.ndarray:
     return np.concatenate(drawn)
 
 
+def tokenize_joined(folder: Path) -> list[np.ndarray]:
+    """Return the ids of a document in two languages, by a new BPE and a given Unigram."""
+    sentences = ["The mill is old.", "The mill is by the river.", "水車は川の。", "水車は川の。", "The end."]
+    shard = encoding_helpers.write_shard(folder / "joined.txt.zst", [sentences])
+    bpe = train_byte_level([shard], vocab_size=290, lowercase=False, strip_accents=None, seed=1)
+    pieces = ["▁", "▁The", "▁水車", "水車", "は", "川", "の", *"Themilsodbyrvn."]
+    unigram = make_unigram([(piece, -1.0 - rank) for rank, piece in enumerate(dict.fromkeys(pieces))], lowercase=False)
+    return [tokenize_shard(shard, tokenizer, folder).ids for tokenizer in (bpe, unigram)]
+
+
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The digest of each stage's output on a corpus of three very short books."""
@@ -261,6 +274,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "sample": digest(str(last_of_sample(lambda: [(PLACES, AMOUNTS)], 90)).encode()),
         "shards": digest(uncompressed(Path("00000.txt.zst")) + Path("plan.jsonl").read_bytes()),
         "tokenizer": digest(Path("tok.json").read_bytes()),
+        "spaces": digest_of_arrays(tokenize_joined(tmp_path)),
         "samples": digest_of_arrays(samples[:4]),
         "sentence_order": digest_of_arrays(pairs[:4]),
         "import": digest_of_arrays([*masked[:4], *masked.masks]),
@@ -285,6 +299,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             "dump",
             "plain_text",
             "sample",
+            "spaces",
         ),
     ],
 )

@@ -2,10 +2,13 @@
 
 BERT's WordPiece is encoded by `nanotoken`, if it agrees with the library on `DIFFICULT` text and on the vocabulary, and
 byte-level BPE through `WordCache`. Anything else is encoded by the library itself.
+
+A line has the ids that it has in its text. They depend on the space before it, except in WordPiece: see `is_joined`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import unicodedata
@@ -14,15 +17,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from nanotoken.nanotoken_rs import WordPieceTokenizer
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer
 
 from bertline.encoding.normalizer import JOINERS, REMOVED, bert_normalizer_of, removes_joiners, strips_accents
-from bertline.encoding.tokenizer import encode_texts, is_byte_level, special_token_ids
+from bertline.encoding.ranges import concatenated_ranges
+from bertline.encoding.spaces import is_joined
+from bertline.encoding.tokenizer import encode_texts, is_byte_level, is_unigram, special_token_ids
+from bertline.encoding.tokenizer_checks import BEGIN_OF_WORD
 from bertline.encoding.word_cache import WordCache
 
-# Encode lines; True: the first one is the rest of a line, and a space before it was removed. Returns the ids of all,
-# uint32 [tokens], and the number of each line's, int64 [lines].
-EncodeLines = Callable[[Sequence[str], bool], tuple[np.ndarray, np.ndarray]]
+# Encode lines, given the line before them. A line after an empty one begins a text. Returns the ids of all, uint32
+# [tokens], and the number of each line's, int64 [lines].
+EncodeLines = Callable[[Sequence[str], str], tuple[np.ndarray, np.ndarray]]
 
 # Unusual white space, characters that are dropped, split off or replaced by one or several others, long words.
 DIFFICULT = (
@@ -33,6 +39,7 @@ DIFFICULT = (
     "w" * 99 + " " + "x" * 100 + " " + "y" * 101 + " " + "é" * 100 + " " + "e\u0301" * 51,
 )
 TOKENS_COMPARED = 2000  # all of them would take a tenth of a second of every job
+JOINED = "\ufdd0"  # a noncharacter, put before a line that no space precedes
 LETTERS_BEYOND_CYRILLIC = re.compile("[\u0530-\U0010ffff][\u0300-\U0010ffff]*")  # with their combining marks
 
 logger = logging.getLogger(__name__)
@@ -42,15 +49,15 @@ def line_encoder(tokenizer: Tokenizer) -> EncodeLines:
     """Return a function that encodes lines."""
     if is_byte_level(tokenizer):
         return WordCache(tokenizer).encode_lines
+    if is_unigram(tokenizer):
+        return unigram_encoder(tokenizer)
     by_library = library_encoder(tokenizer)
-    if not isinstance(tokenizer.model, models.WordPiece):
-        return by_library
     size = tokenizer.get_vocab_size()
     tokens = [tokenizer.id_to_token(index) or "" for index in range(0, size, 1 + size // TOKENS_COMPARED)]
     probe = [*DIFFICULT, " ".join(tokens)]
     try:
         fast = wordpiece_encoder(tokenizer)
-        is_same = all(map(np.array_equal, fast(probe, False), by_library(probe, False)))
+        is_same = all(map(np.array_equal, fast(probe, ""), by_library(probe, "")))
         problem = None if is_same else "its ids are others"
     except ValueError as error:
         problem = str(error)
@@ -70,7 +77,7 @@ def wordpiece_encoder(tokenizer: Tokenizer) -> EncodeLines:
     encode = WordPieceTokenizer.from_json(plain.to_str()).encode_batch
     removed = re.compile(REMOVED)
 
-    def encode_lines(lines: Sequence[str], goes_on: bool) -> tuple[np.ndarray, np.ndarray]:
+    def encode_lines(lines: Sequence[str], before: str) -> tuple[np.ndarray, np.ndarray]:
         if with_joiners is not None and removed.search("".join(lines)):
             lines = [removed.sub("", line) for line in lines]
         ids, offsets = encode(lines, add_special_tokens=False, parallel=False)
@@ -80,8 +87,37 @@ def wordpiece_encoder(tokenizer: Tokenizer) -> EncodeLines:
 
 
 def library_encoder(tokenizer: Tokenizer) -> EncodeLines:
-    """Return the library's encoder."""
-    return lambda lines, goes_on: encode_texts(tokenizer, lines)
+    """Return the library's encoder of WordPiece."""
+    return lambda lines, before: encode_texts(tokenizer, lines)
+
+
+def unigram_encoder(tokenizer: Tokenizer) -> EncodeLines:
+    """Return the library's encoder of Unigram, with BEGIN_OF_WORD before a line unless `is_joined`."""
+    description = json.loads(tokenizer.to_str())
+    marked = {"type": "Prepend", "prepend": JOINED}
+    normalizers = [description["normalizer"], marked] if description["normalizer"] else [marked]
+    description["normalizer"] = {"type": "Sequence", "normalizers": normalizers}
+    # Behind WhitespaceSplit and Metaspace, which put BEGIN_OF_WORD before each word.
+    pattern = {"String": f"{BEGIN_OF_WORD}{JOINED}"}
+    split = {"type": "Split", "pattern": pattern, "behavior": "Removed", "invert": False}
+    description["pre_tokenizer"]["pretokenizers"].insert(2, split)
+    of_joined = Tokenizer.from_str(json.dumps(description))
+    of_joined.encode_special_tokens = True
+
+    def encode_lines(lines: Sequence[str], before: str) -> tuple[np.ndarray, np.ndarray]:
+        joined = np.array([*map(is_joined, (before, *lines[:-1]))], dtype=bool)
+        if not joined.any():
+            return encode_texts(tokenizer, lines)
+        order = np.argsort(joined, kind="stable")
+        first = len(lines) - int(joined.sum())
+        ordered = [lines[index] for index in order.tolist()]
+        groups = (encode_texts(tokenizer, ordered[:first]), encode_texts(of_joined, ordered[first:]))
+        ids, counts = map(np.concatenate, zip(*groups, strict=True))
+        starts, lengths = np.empty_like(counts), np.empty_like(counts)
+        starts[order], lengths[order] = np.cumsum(counts) - counts, counts
+        return ids[concatenated_ranges(starts, lengths)], lengths
+
+    return encode_lines
 
 
 class CharacterCounts:
@@ -123,8 +159,8 @@ class CharacterCounts:
 
     def _hidden(self, words: Counter[str]) -> int:
         """Return how many characters of words [UNK] replaces."""
-        distinct = list(words)
-        unknown = self._with_unknown(distinct, *self._encode(distinct, False))
+        distinct = [part for word in words if word for part in (word, "")]  # each a text of its own
+        unknown = self._with_unknown(distinct, *self._encode(distinct, ""))
         hidden = 0
         for word, encoding in zip(
             unknown, self._tokenizer.encode_batch(unknown, add_special_tokens=False), strict=True

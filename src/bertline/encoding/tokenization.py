@@ -70,9 +70,10 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
     document, document_begin = 0, 0
     unknown_tokens = 0
     goes_on, in_document = False, False
+    before = ""  # the block's first line
     for text, ends_line in read_text_blocks(path):
         lines = text.split("\n")[:-1]
-        ids, lengths = encode_lines(lines, goes_on)
+        ids, lengths = encode_lines(lines, before)
         characters.add(lines, ids, lengths)
         empty = np.array([not line for line in lines])
         lengths[0] += unfinished
@@ -100,6 +101,7 @@ def tokenize_shard(path: Path | str, tokenizer: Tokenizer, folder: Path) -> Toke
         tokens += len(ids)
         unfinished = tokens - last_start
         goes_on = not ends_line
+        before = " " if goes_on else lines[-1]  # a line that goes on was split at a space
     if in_document or goes_on:
         raise BertlineError(f"{path} ends inside a document; delete it and make it again")
     sentences.append(np.array([tokens]))

@@ -25,6 +25,7 @@ from bertline.console import BertlineError
 from bertline.corpus.compressed import read_compressed
 from bertline.encoding.normalizer import JOINERS, bert_normalizer
 from bertline.encoding.shards import decode_block, size_of_shard
+from bertline.encoding.spaces import join_lines
 from bertline.encoding.tokenizer import (
     BERT_MAX_WORD_LENGTH,
     SPECIAL_TOKENS,
@@ -126,8 +127,8 @@ def train_byte_level(
 ) -> Tokenizer:
     """Train a byte-level BPE tokenizer on at most about SAMPLE_BYTES of the shards, see `choose_sample`.
 
-    The ids are: special tokens, the 256 bytes, then the merges. A space is added before a line's first word, because
-    lines are sentences. Raises BertlineError if there is no text or no room for the bytes.
+    The ids are: special tokens, the 256 bytes, then the merges. A space is added before a text's first word.
+    Raises BertlineError if there is no text or no room for the bytes.
     """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     if vocab_size < (least := len(SPECIAL_TOKENS) + len(alphabet)):
@@ -149,7 +150,7 @@ def train_byte_level(
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    tokenizer.train_from_iterator((text.split("\n") for text in read_sample(sample)), trainer=trainer)
+    tokenizer.train_from_iterator(map(join_lines, read_sample(sample)), trainer=trainer)
     return with_special_tokens(tokenizer)
 
 
@@ -171,8 +172,8 @@ def train_unigram(
     empty = make_unigram([], lowercase=lowercase, strip_accents=strip_accents, joiners=joiners)
     words: Counter[str] = Counter()
     for text in read_sample(sample):
-        for line in text.split("\n"):
-            normalized = empty.normalizer.normalize_str(line)
+        for document in join_lines(text):
+            normalized = empty.normalizer.normalize_str(document)
             for word, _ in empty.pre_tokenizer.pre_tokenize_str(normalized):
                 words.update(word[start : start + MAX_RUN_LENGTH] for start in range(0, len(word), MAX_RUN_LENGTH))
     if not words:

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 
 from bertline.encoding.ranges import concatenated_ranges
+from bertline.encoding.spaces import is_joined
 from bertline.encoding.tokenizer import begins_with_space, encode_texts
 
 # Cached words cost about 150 bytes each. A shard of 100 MB of English has some 800,000.
@@ -24,16 +25,17 @@ MAX_REMEMBERED_CHARACTERS = 1 << 25
 # Words in one text passed to the library, and in one call, whose texts its threads share.
 WORDS_PER_TEXT = 500
 WORDS_PER_CALL = 32_000
-# A word cannot contain a newline: END marks the end of a line, and BEGIN before a word that it begins a line.
-END, BEGIN = "\n", "\n\n"
-NOTHING, END_OF_LINE, EMPTY_LINE = range(3)  # numbers of "", END and BEGIN, which have no tokens
+# A word cannot contain a newline: END marks the end of a line, JOINED is before a line's first word if no space is, and
+# BEGIN before a whole line that begins a text.
+END, JOINED, BEGIN = "\n", "\n\n", "\n\n\n"
+NOTHING, END_OF_LINE = range(2)  # numbers of "" and END, which have no tokens
 
 
 class _Numbers(dict[str, int]):
     """The number of each word, in the order of first appearance, and the list of new words."""
 
     def __init__(self) -> None:
-        super().__init__({"": NOTHING, END: END_OF_LINE, BEGIN: EMPTY_LINE})
+        super().__init__({"": NOTHING, END: END_OF_LINE})
         self.new: list[str] = []
 
     def __missing__(self, word: str) -> int:
@@ -46,11 +48,14 @@ class WordCache:
     """A tokenizer of lines that looks up their words in a cache, which is bounded and never changes the ids."""
 
     def __init__(self, tokenizer: Tokenizer, max_remembered: int = MAX_REMEMBERED_WORDS) -> None:
-        self._tokenizer = tokenizer
+        self._of_texts = tokenizer
         self._max_remembered = max_remembered
         self._normalizer = tokenizer.normalizer
-        # Only the first word of a line may lack the space.
-        self._begin = "" if tokenizer.pre_tokenizer.add_prefix_space else BEGIN
+        # Before the first word of a text, as the tokenizer treats it.
+        self._first = "" if tokenizer.pre_tokenizer.add_prefix_space else JOINED
+        self._of_words = Tokenizer.from_str(tokenizer.to_str())
+        self._of_words.encode_special_tokens = True
+        self._of_words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         self._begins_with_space = begins_with_space(tokenizer)
         self._clear()
 
@@ -59,25 +64,27 @@ class WordCache:
         self._characters = 0
         self._ids = np.zeros(0, dtype=np.uint32)
         # For each word: the position and number of its ids, and whether its line has to be encoded as a whole.
-        self._starts = np.zeros(3, dtype=np.int64)
-        self._lengths = np.zeros(3, dtype=np.int64)
-        self._odd = np.array([True, False, False])
+        self._starts = np.zeros(2, dtype=np.int64)
+        self._lengths = np.zeros(2, dtype=np.int64)
+        self._odd = np.array([True, False])
 
-    def encode_lines(self, lines: Sequence[str], goes_on: bool) -> tuple[np.ndarray, np.ndarray]:
+    def encode_lines(self, lines: Sequence[str], before: str) -> tuple[np.ndarray, np.ndarray]:
         """Encode lines.
 
         Args:
-            lines: without a newline in them.
-            goes_on: the first one is the rest of a line, and a space before it was removed.
+            lines: without a newline in them. A line after an empty one begins a text.
+            before: the line before them.
 
         Returns:
             ids: uint32 [tokens]. lengths: int64 [lines], tokens of each line.
         """
         if len(self._numbers) > self._max_remembered or self._characters > MAX_REMEMBERED_CHARACTERS:
             self._clear()
-        marked = ("" if goes_on else self._begin) + f" {END} {self._begin}".join(lines) + f" {END}"
+        before_each = [before, *lines[:-1]]
+        marks = [JOINED if is_joined(previous) else "" if previous else self._first for previous in before_each]
+        marked = f" {END} ".join([mark + line if line else line for mark, line in zip(marks, lines, strict=True)])
         # Most words repeat: only the distinct ones become strings of Python.
-        words = pc.split_pattern(pa.scalar(marked), " ").values.dictionary_encode()
+        words = pc.split_pattern(pa.scalar(f"{marked} {END}"), " ").values.dictionary_encode()
         distinct = np.array([self._numbers[word] for word in words.dictionary.to_pylist()], dtype=np.int64)
         numbers = distinct[words.indices.to_numpy()]
         self._add_new_words()
@@ -85,19 +92,19 @@ class WordCache:
         if self._odd.any():
             whole = np.unique(np.searchsorted(ends, np.flatnonzero(self._odd[numbers]))).tolist()
             if whole := [line for line in whole if lines[line]]:
-                numbers = self._with_whole_lines(numbers, ends, whole, lines, goes_on)
+                marks = [mark if previous else BEGIN for mark, previous in zip(marks, before_each, strict=True)]
+                numbers = self._with_whole_lines(numbers, ends, whole, [marks[line] + lines[line] for line in whole])
                 ends = np.flatnonzero(numbers == END_OF_LINE)
         lengths = self._lengths[numbers]
         ids = self._ids[concatenated_ranges(self._starts[numbers], lengths)]
         return ids, np.diff(np.cumsum(lengths)[ends], prepend=0)
 
     def _with_whole_lines(
-        self, numbers: np.ndarray, ends: np.ndarray, whole: list[int], lines: Sequence[str], goes_on: bool
+        self, numbers: np.ndarray, ends: np.ndarray, whole: list[int], words: list[str]
     ) -> np.ndarray:
         """Return the numbers with each of the `whole` lines as one word."""
         pieces = np.split(numbers, ends + 1)
-        for line in whole:
-            word = lines[line] if goes_on and line == 0 else BEGIN + lines[line]
+        for line, word in zip(whole, words, strict=True):
             pieces[line] = np.array([self._numbers[word], END_OF_LINE])
         self._add_new_words()
         return np.concatenate(pieces)
@@ -108,16 +115,16 @@ class WordCache:
             return
         self._numbers.new = []
         self._characters += sum(map(len, new))
-        odd = np.array([self._is_odd(word.removeprefix(BEGIN)) for word in new])
-        # Which words cannot be joined with others.
-        alone = odd | np.array([word.startswith(BEGIN) or " " in word for word in new])
-        order = np.argsort(alone, kind="stable")
+        odd = np.array([self._is_odd(_without_mark(word)) for word in new])
+        # Which words cannot share a text with others; those that begin a text are the last.
+        alone = odd | np.array([word.startswith(JOINED) or " " in word for word in new])
+        order = np.lexsort((alone, np.array([word.startswith(BEGIN) for word in new])))
         words = [new[index] for index in order.tolist()] if alone.any() else new
-        joined = len(new) - int(alone.sum())
+        together = len(new) - int(alone.sum())
         pieces, counts = [self._ids], []
         for start in range(0, len(words), WORDS_PER_CALL):
             end = min(start + WORDS_PER_CALL, len(words))
-            for ids, lengths_of_ids in self._encode_words(words[start:end], max(0, joined - start)):
+            for ids, lengths_of_ids in self._encode_words(words[start:end], max(0, together - start)):
                 pieces.append(ids)
                 counts.append(lengths_of_ids)
         ordered = np.concatenate(counts)
@@ -135,24 +142,28 @@ class WordCache:
         # Empty, or white space at an end: the spaces on both sides form one token, or join other words.
         return not word or word[0].isspace() or word[-1].isspace()
 
-    def _encode_words(self, words: list[str], joined: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield ids and their number per word, for some words at a time; the first `joined` words can share a text."""
-        together, single = words[:joined], words[joined:]
+    def _encode_words(self, words: list[str], sharing: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield ids and their number per word, for some words at a time; the first `sharing` words can share a text."""
+        together, single = words[:sharing], words[sharing:]
         groups = [together[start : start + WORDS_PER_TEXT] for start in range(0, len(together), WORDS_PER_TEXT)]
-        together_ids, lengths = encode_texts(self._tokenizer, ["".join(map(_with_space, group)) for group in groups])
+        texts = ["".join(map(_text_of, group)) for group in groups]
+        together_ids, lengths = encode_texts(self._of_words, texts)
         for group, ids in zip(groups, np.split(together_ids, np.cumsum(lengths)), strict=False):
             starts = np.flatnonzero(self._begins_with_space[ids])
             if len(starts) == len(group):
                 yield ids, np.diff(starts, append=len(ids))
             else:  # a word contains a space after normalization
-                yield self._one_by_one(group)
-        if single:
-            yield self._one_by_one(single)
+                yield encode_texts(self._of_words, list(map(_text_of, group)))
+        first_text = next((index for index, word in enumerate(single) if word.startswith(BEGIN)), len(single))
+        for tokenizer, some in ((self._of_words, single[:first_text]), (self._of_texts, single[first_text:])):
+            if some:
+                yield encode_texts(tokenizer, list(map(_text_of, some)))
 
-    def _one_by_one(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        return encode_texts(self._tokenizer, list(map(_with_space, words)))
+
+def _without_mark(word: str) -> str:
+    return word.lstrip("\n")
 
 
-def _with_space(word: str) -> str:
-    """Return the text of a word: it begins with a space, but not at the beginning of a line."""
-    return word.removeprefix(BEGIN) if word.startswith(BEGIN) else f" {word}"
+def _text_of(word: str) -> str:
+    """Return the text of a word: it begins with a space unless a mark says otherwise."""
+    return _without_mark(word) if word.startswith(JOINED) else f" {word}"

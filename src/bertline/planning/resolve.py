@@ -99,7 +99,7 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         of_corpora = [plan.corpora[corpus] for corpus in corpora]
         dataset = {**dataset, "shards": number_of_shards(name, dataset, of_corpora)}
     semantic = _semantic(plan, name, dataset)
-    identifying = {"dataset": semantic, "corpora": corpora, "versions": _versions(semantic)}
+    identifying = {"dataset": semantic, "corpora": corpora, "versions": _versions(semantic, dataset["tokenizer"])}
     key = fingerprint({**identifying, "sequence_lengths": sorted(plan.config["sequence_lengths"])})
     plan.datasets[key] = {
         "name": name,
@@ -177,9 +177,11 @@ def _check_case(where: str, path: Path) -> None:
             raise BertlineError(f"{where}: {error}") from None
 
 
-def _versions(semantic: Json) -> dict[str, int]:
-    """Return the versions of the stages that make a dataset of these settings, without defaults."""
+def _versions(semantic: Json, tokenizer: Json) -> dict[str, int]:
+    """Return the versions of the stages that make a dataset of these settings, without defaults, and this tokenizer."""
     stages = ["shards", "tokenizer", "samples"]
+    if tokenizer.get("train", "wordpiece") != "wordpiece" or tokenizer.get("file", "").endswith(".json"):
+        stages.append("spaces")
     if "duplicates" in semantic:
         stages.append("signatures")
     if semantic.get("pair_objective") == "sentence_order":
