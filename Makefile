@@ -56,6 +56,35 @@ UNKNOWN := $(filter-out $(DATA) VERBOSE VENV CC CXX HOME PATH SHELL,$(GIVEN))
 $(if $(UNKNOWN),$(error error: $(firstword $(UNKNOWN)) is not a variable of this Makefile; these are: $(DATA)))
 $(foreach name,$(filter $(SWITCHES),$(GIVEN)),$(if $(filter-out yes no,$(value $(name))),\
 	$(error error: $(name)=$(value $(name)): give $(name)=yes, or leave it out)))
+# What each target reads, besides PYTHON and names with an underscore: others on its command line are refused, as RUN=demo
+# of `make prune`, but not within another make, from which they come.
+reads = $(foreach target,$(1),$(eval READS_$(target) := $(2)))
+$(call reads,demo,SET)
+$(call reads,mine,CONFIG SET PROFILE SITE TEXT OUTPUT TIME LANGUAGE ENCODING COLUMN TABLE GPUS FORCE)
+$(call reads,plan,CONFIG SET PROFILE SITE)
+$(call reads,digests status,CONFIG SET)
+$(call reads,targets,CONFIG SET RUN NAMES)
+$(call reads,prune,CONFIG SET DELETE)
+$(call reads,unlock,CONFIG)
+$(call reads,sweep,CONFIG SET RUN FROM TO PROCESSES GPUS OPTIONS)
+$(call reads,publish,RUN REPO TASK PUBLIC PUSH)
+$(call reads,report,RUNS)
+$(call reads,curves,FOLLOW)
+$(call reads,ui,PORT)
+$(call reads,image,ENGINE TARGET)
+$(call reads,test-containers,ENGINE TARGET TESTS)
+$(call reads,test test-slow test-services test-slurm test-kubernetes e2e rehearse-gpu,TESTS)
+$(call reads,faults,TIMES SEED)
+$(call reads,bench-train bench-padding bench-precision,DATASET)
+$(call reads,bench-finetune,SQUAD VOCABULARY)
+$(call reads,bench-features,TEXTS VOCABULARY)
+$(call reads,bench-ranking,MSMARCO VOCABULARY)
+$(call reads,bench-sentences,TREEBANKS)
+$(call reads,bench-export,NVIDIA)
+GOALS := $(if $(filter 0,$(MAKELEVEL)),$(filter-out help,$(MAKECMDGOALS)))
+READ := $(strip $(foreach goal,$(GOALS),$(READS_$(goal))))
+UNREAD := $(if $(GOALS),$(filter-out PYTHON $(READ),$(filter $(DATA),$(GIVEN))))
+$(if $(UNREAD),$(error error: make $(GOALS) does not read $(firstword $(UNREAD)); it reads $(or $(READ),no variable)))
 DATA := $(foreach name,$(DATA),$(if $(filter undefined,$(origin $(name))),,$(name)))
 $(foreach name,$(DATA),$(eval override $(name) := $$(subst ^begin^,,$$(subst ^begin^~/,$$(HOME)/,^begin^$$(value $(name))))))
 export $(DATA)
@@ -97,7 +126,7 @@ help: ## list these targets
 # The first set-up writes its options into `ready`, and the next one, after a change of the locks, has them again. Others
 # are refused: pip would keep the build of torch that is installed.
 define recall_options
-if [ -s "$(READY)" ]; then \
+if [ -e "$(READY)" ]; then \
 	{ IFS= read -r options; IFS= read -r lock; } < "$(READY)"; \
 	case "$$TORCH_OPTIONS|$$TORCH_LOCK" in "|" | "$$options|$$lock") TORCH_OPTIONS=$$options; TORCH_LOCK=$$lock;; \
 	*) echo "error: $(VENV) was set up with other TORCH_OPTIONS or TORCH_LOCK; delete it first" >&2; \

@@ -88,7 +88,7 @@ def checkout(tmp_path: Path) -> Path:
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    for name in ("build", "packages", "torch", "cuda"):
+    for name in ("build", "packages", "torch", "cuda", "release"):
         (folder / f"envs/lock/{name}.txt").parent.mkdir(exist_ok=True)
         (folder / f"envs/lock/{name}.txt").touch()
     (folder / ".venv/ready").touch()
@@ -328,6 +328,14 @@ def test_other_options_for_a_finished_environment_are_one_line(checkout: Path, i
     assert not (checkout / "calls").exists()
 
 
+def test_an_environment_without_a_record_of_its_options_has_none(checkout: Path) -> None:
+    """As early versions left one, and a disk that was full."""
+    assert answer_of(checkout, "setup") == (0, [])
+    status, said = answer_of(checkout, "setup", "TORCH_OPTIONS=--pre")
+    assert status != 0
+    assert said[0] == "error: .venv was set up with other TORCH_OPTIONS or TORCH_LOCK; delete it first"
+
+
 @pytest.mark.parametrize(("python", "is_refused"), [("other/bin/python", True), ("python3", False), (None, False)])
 def test_a_finished_environment_says_what_it_is_and_keeps_its_python(
     checkout: Path, python: str | None, is_refused: bool
@@ -407,6 +415,63 @@ def test_every_variable_is_tested() -> None:
         "READY",
         "SWITCHES",
     } | {name for name in used if name in SWITCHES}
+
+
+def answer_of(folder: Path, *arguments: str) -> tuple[int, list[str]]:
+    """The status of make, called by a person, and what it says on stderr."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    done = subprocess.run(
+        ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["prune", "RUN=demo", "DELETE=yes"], "make prune does not read RUN; it reads CONFIG SET DELETE"),
+        (["demo", "PROFILE=profiles/slurm"], "make demo does not read PROFILE; it reads SET"),
+        (["scores", "CONFIG=my.yaml"], "make scores does not read CONFIG; it reads no variable"),
+        (["track", "report", "RUN=demo"], "make track report does not read RUN; it reads RUNS"),
+    ],
+)
+def test_a_variable_that_a_target_does_not_read_is_one_line(checkout: Path, arguments: list[str], line: str) -> None:
+    status, said = answer_of(checkout, *arguments)
+    assert (status != 0, len(said)) == (True, 1)
+    assert f"error: {line}" in said[0]
+    assert not (checkout / "calls").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["status", "prune", "DELETE=yes"], ["help", "CONFIG=my.yaml"], ["CONFIG=my.yaml"]]
+)
+def test_a_variable_is_for_any_of_the_targets(checkout: Path, arguments: list[str]) -> None:
+    assert answer_of(checkout, *arguments) == (0, [])
+
+
+def test_what_each_target_reads_is_known(checkout: Path) -> None:
+    text = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^([a-z0-9-]+):.*## ", text, re.MULTILINE)
+    found = re.findall(r"^\$\(call reads,([a-z0-9 -]+),([A-Z ]+)\)$", text, re.MULTILINE)
+    known = {target: names.split() for of_targets, names in found for target in of_targets.split()}
+    names = [*ONE_ARGUMENT, *WORDS, *SWITCHES]
+    checked = [name for name in names if "_" not in name and name != "PYTHON"]
+    given = {name: "yes" if name in SWITCHES else "site.yaml" if name == "SITE" else "given" for name in checked}
+
+    def shown(target: str, **variables: str) -> str:
+        command = ["make", "--dry-run", target, *(f"{name}={value}" for name, value in (given | variables).items())]
+        environment = {"PATH": os.environ["PATH"], "MAKELEVEL": "1"}  # of make itself: nothing is refused
+        return subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=True).stdout
+
+    for target in targets:
+        if target in ("help", "setup"):
+            continue
+        recipe = shown(target)
+        read = {name for name in checked if re.search(rf"\$\{{?{name}\b", recipe)}
+        read |= {name for name in SWITCHES if shown(target, **{name: "no"}) != recipe}
+        read |= {"CONFIG"} if target == "mine" else set()  # without OUTPUT
+        assert set(known.get(target, ())) == read, target
+    assert known.keys() <= set(targets)
 
 
 def test_help_lists_what_users_need_above_what_developers_need() -> None:
