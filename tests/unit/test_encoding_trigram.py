@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,81 @@ def test_discounts_are_chen_and_goodmans_where_the_counts_allow() -> None:
     base = 10 / (10 + 2 * 4)
     expected = [1 - 2 * base * 4 / 10, 2 - 3 * base * 3 / 4, 3 - 4 * base * 2 / 3]
     assert fit(trigrams)[2].discounts == pytest.approx(expected)
+
+
+def test_a_tiny_text_has_the_probabilities_computed_by_hand() -> None:
+    """The published formulas: Chen and Goodman 1999, section 3, with the uniform distribution below the lowest order.
+
+    Y = n1 / (n1 + 2 n2) and Dk = k - (k + 1) Y n(k+1) / nk, where nk n-grams have the count k; p = (c - D(c)) / sum c +
+    (D1 N1 + D2 N2 + D3 N3) / sum c * p of the lower order. There an n-gram's count is that of the words before it. A
+    discount for which the counts are lacking is a half.
+    """
+    a, b, c = 0, 1, 2
+    half, third = Fraction(1, 2), Fraction(1, 3)
+    orders = fit(pack([a, b, a, c, a, b]))
+    # 6 trigrams once. Bigrams: b follows a after 2 words; 4 others have one word before: Y = 4 / (4 + 2), D1 = 1 -
+    # 2 Y / 4. Words: a is behind 3 others, b and c behind one.
+    expected = [[half] * 3, [2 * third, half, half], [half] * 3]
+    assert [order.discounts.tolist() for order in orders] == [pytest.approx([*map(float, row)]) for row in expected]
+
+    of_a = (3 - half) / 5 + 3 * half / 5 / WORDS
+    of_b = of_c = (1 - half) / 5 + 3 * half / 5 / WORDS
+    of_d = 3 * half / 5 / WORDS
+    b_after_a = (2 - half) / 3 + (half + 2 * third) / 3 * of_b
+    c_after_a = (1 - 2 * third) / 3 + (half + 2 * third) / 3 * of_c
+    by_hand = {
+        (c, a, b): (1 - half) / 1 + half / 1 * b_after_a,
+        (b, a, c): (1 - half) / 1 + half / 1 * c_after_a,
+        (b, a, b): half / 1 * b_after_a,  # a trigram that the text does not have
+        (a, a, b): b_after_a,  # nor its context
+        (a, b, a): (1 - half) / 1 + half / 1 * (1 - 2 * third + 2 * third * of_a),
+        (3, 3, a): of_a,
+        (3, 3, 3): of_d,
+    }
+    keys = np.array([one << 2 * BITS | two << BITS | word for one, two, word in by_hand], dtype=np.uint64)
+    assert predict(orders, keys, WORDS) == pytest.approx([*map(float, by_hand.values())])
+
+
+def unigram_discounts(*numbers: int) -> list[float]:
+    """The discounts of a text in which so many words occur once, twice, and so on."""
+    counts = np.repeat(np.arange(1, len(numbers) + 1), numbers)
+    return fit(np.repeat(np.arange(len(counts), dtype=np.uint64), counts))[2].discounts.tolist()
+
+
+def test_a_discount_is_neither_all_of_a_count_nor_nothing() -> None:
+    """Or else a word that the text has, or all words that it does not have, might get no probability."""
+    assert unigram_discounts(100, 1)[0] == 0.95  # Y = 100 / 102, D1 = 0.98
+    assert unigram_discounts(100, 50, 1)[1] == 1.9  # Y = 1 / 2, D2 = 1.97
+    assert unigram_discounts(100, 50, 50, 1)[2] == 2.85  # D3 = 2.96
+    assert unigram_discounts(1, 50)[0] == 0.05  # Y = 1 / 101, D1 = 0.01
+    assert unigram_discounts(50, 1, 50)[1] == 0.05  # D2 = -142
+
+
+def test_where_counts_are_lacking_a_half_is_the_estimate() -> None:
+    assert unigram_discounts(9) == [0.5, 0.5, 0.5]
+    assert unigram_discounts(0, 4, 2, 1) == pytest.approx([0.5, 2 - 3 / 2 * 2 / 4, 3 - 4 / 2 * 1 / 2])  # Y = 1 / 2
+    assert unigram_discounts(4, 0, 2, 1) == pytest.approx([0.5, 0.5, 3 - 4 * 1 / 2])  # Y = 1
+    assert unigram_discounts(4, 2, 0, 1) == pytest.approx([1 - 2 / 2 * 2 / 4, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("share", [1, 0.999, 0.7, 0.3, 0])
+def test_the_samples_that_are_trained_on_are_spread_evenly_over_the_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """As many as have the given number of tokens in the mean, but one at least; their text is not all of one corpus."""
+    card = make_dataset(tmp_path)
+    train, held_out = open_dataset(card, 64, "train"), open_dataset(card, 64, "held_out")
+    read: list[np.ndarray] = []
+    gather = train.gather
+    monkeypatch.setattr(train, "gather", lambda samples: (read.append(samples), gather(samples))[1])
+    tokens = int(train.lengths.sum())
+    trigram_cross_entropy(train, held_out, positions_of(held_out), max_tokens=int(share * tokens))
+    (samples,) = read
+    assert len(samples) == max(1, int(share * tokens) * len(train) // tokens)
+    gaps = np.diff([*samples, len(train)])
+    assert samples[0] == 0
+    assert gaps.max() - gaps.min() <= 1
+    assert gaps.min() > 0
 
 
 def positions_of(reader) -> list[tuple[int, np.ndarray]]:

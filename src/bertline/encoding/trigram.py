@@ -160,7 +160,7 @@ def _spread(reader: SampleReader, max_tokens: int) -> np.ndarray:
     """Return evenly spaced samples with about `max_tokens` tokens: int64, ascending."""
     total = int(reader.lengths.sum(dtype=np.int64))
     count = len(reader) if total <= max_tokens else max(1, len(reader) * max_tokens // total)
-    return np.arange(count, dtype=np.int64) * len(reader) // max(count, 1)
+    return np.arange(count, dtype=np.int64) * len(reader) // count  # also without any sample
 
 
 def _trigrams(reader: SampleReader, samples: np.ndarray) -> np.ndarray:
