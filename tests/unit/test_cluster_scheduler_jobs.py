@@ -515,6 +515,7 @@ def test_a_job_that_grid_engine_cannot_start_failed_and_is_deleted(programs, cap
     [
         (LSF, "echo DONE"),
         (LSF, "echo EXIT"),
+        (LSF, "echo ZOMBI"),
         (LSF, "echo 'Job <88> is not found' >&2; exit 255"),
         (PBS, "echo 'qstat: Unknown Job Id 88.head' >&2; exit 153"),
         (PBS, "echo 'qstat: 88.head Job has finished, use -x or -H to obtain historical job information' >&2; exit 35"),
@@ -542,6 +543,11 @@ def test_a_job_that_its_scheduler_ended_or_forgot_has_the_status_that_it_wrote(
 def test_a_job_whose_server_does_not_answer_counts_as_running(scheduler, programs, monkeypatch) -> None:
     monkeypatch.setattr(scheduler_jobs, "scheduler_here", lambda: scheduler)
     programs.write(scheduler.query[0], NO_SERVER.get(scheduler, "echo 'cannot connect' >&2; exit 1"))
+    assert scheduler_jobs.job_status("88") == "running"
+
+
+def test_a_job_on_a_host_that_lsf_lost_counts_as_running(programs) -> None:
+    programs.write("bjobs", "echo UNKWN")
     assert scheduler_jobs.job_status("88") == "running"
 
 

@@ -177,7 +177,8 @@ SCHEDULERS = (
         number=re.compile(r"^Job <(\d+)> is submitted", re.MULTILINE),
         query=("bjobs", "-noheader", "-o", "stat"),
         cancel="bkill",
-        over=re.compile("DONE|EXIT|is not found"),
+        # UNKWN, on a host that does not answer, may run on; killed then, it is a ZOMBI until its host answers.
+        over=re.compile("DONE|EXIT|ZOMBI|is not found"),
         hosts_file="LSB_DJOB_HOSTFILE",
         start=lambda slots, host, script: ["blaunch", host, "/bin/sh", script],
         find=lambda job: ["bjobs", "-noheader", "-o", "jobid", "-J", _long_name(job)],
