@@ -115,6 +115,19 @@ def test_a_controller_that_never_answers_is_reported(
     assert capsys.readouterr().err == "squeue does not answer; nothing is known of job 7\n"
 
 
+def test_a_job_without_a_squeue_is_reported(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a container: its training does not know when it has to save."""
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert slurm.own_job() is None
+    assert capsys.readouterr().err == "no squeue is on the PATH; nothing is known of job 7, as its time left\n"
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert slurm.own_job() is None
+    assert capsys.readouterr().err == ""
+
+
 def test_a_job_does_not_count_among_the_others_of_its_rule(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,12 @@ def own_job(patience: float = PATIENCE) -> Job | None:
     A training that does not get its job's time left cannot save before the walltime ends.
     """
     number = os.environ.get("SLURM_JOB_ID")
-    if number is None or shutil.which("squeue") is None:
+    if number is None:
+        return None
+    if shutil.which("squeue") is None:
+        print(
+            f"no squeue is on the PATH; nothing is known of job {number}, as its time left", file=sys.stderr, flush=True
+        )
         return None
     asking = tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda listed: listed is None),
