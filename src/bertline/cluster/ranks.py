@@ -182,6 +182,7 @@ def _tasks(program: Program, kind: NodeKind, threads: int) -> list[str]:
         *program.starter,
         f"--port={program.port}",
         "--within-srun",
+        f"--launch-node={socket.gethostname()}",
         f"--processes-per-node={kind.processes_per_node}",
         f"--bind={program.bind}",
         "--",
@@ -200,19 +201,24 @@ def mpirun_command(hosts: list[Host], script: Path) -> list[str]:
     ]
 
 
-def become_rank_of_srun(script: list[str], processes_per_node: int, bind: Bind, port: int) -> NoReturn:
+def become_rank_of_srun(
+    script: list[str], processes_per_node: int, bind: Bind, port: int, launch_node: str
+) -> NoReturn:
     """Replace this process, a task of an srun that was started on the node of rank 0, with the rank that runs `script`.
 
     Raises BertlineError outside such a task.
     """
     slurm = os.environ
     try:
+        address = slurm["SLURM_LAUNCH_NODE_IPADDR"]
+        if launch_node and (address.startswith("127.") or address == "::1"):
+            address = launch_node  # where that node knows itself by a loopback address, as Debian's do
         environment = {
             "RANK": slurm["SLURM_PROCID"],
             "LOCAL_RANK": slurm["SLURM_LOCALID"],
             "WORLD_SIZE": slurm["SLURM_NTASKS"],
             "LOCAL_WORLD_SIZE": str(processes_per_node),
-            "MASTER_ADDR": slurm["SLURM_LAUNCH_NODE_IPADDR"],
+            "MASTER_ADDR": address,
             "MASTER_PORT": str(port or 20000 + int(slurm["SLURM_JOB_ID"]) % 20000),
         }
     except KeyError as missing:

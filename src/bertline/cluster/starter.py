@@ -20,6 +20,7 @@ def start_ranks(
     within_mpirun: tuple[str, int] | None = None,
     processes_per_node: PositiveInt = 1,
     port: NonNegativeInt = 0,
+    launch_node: str = "",
     bind: Bind = "none",
     while_connected: bool = False,
 ) -> NoReturn:
@@ -33,6 +34,7 @@ def start_ranks(
         within_mpirun: this process is a task of Open MPI's mpirun, and becomes a rank; the address and port of rank 0.
         processes_per_node: ranks on this node; not used within mpirun.
         port: of rank 0 within srun; 0 for one by the job's number.
+        launch_node: the name of the node of rank 0 within srun, for its address where Slurm knows only a loopback one.
         bind: cores and memory of each process: those of its socket or its NUMA node, with numactl.
         while_connected: with `on_node`, read signals for the ranks from standard input, and end them when it ends.
 
@@ -43,7 +45,7 @@ def start_ranks(
     check_script(script)
     command = list(script)
     if within_srun:
-        become_rank_of_srun(command, processes_per_node, bind, port)
+        become_rank_of_srun(command, processes_per_node, bind, port, launch_node)
     if within_mpirun:
         become_rank_of_mpirun(command, *within_mpirun, bind)
     if on_node is None:
