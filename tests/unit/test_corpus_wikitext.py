@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections import Counter as Numbers
 from typing import Any
 
@@ -36,6 +37,8 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         ("l'''amour'' and d''été''", "l'amour and dété"),
         ("un '''amour''", "un 'amour"),
         ("a '''''{{box}}''''' b '''''{{box|{{box}}}}''''', ''{{box}}'' c '''''{{box}} d'''''", "a b , c d"),
+        ("''A''<ref>x</ref>''B'', '''C'''[[File:x.svg]]'''D'''<ref name=x />, ''[[fr:x]]''E", "AB, CD, E"),
+        ("vers'''a '' l'''amour '''b", "versa l'amour b"),
         ("an '' open quote", "an open quote"),
         ("rock 'n' roll, isn't it", "rock 'n' roll, isn't it"),
         ("one line\nand the next", "one line and the next"),
@@ -52,12 +55,16 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         ("a<!-- [[b]] {{c -->d", "ad"),
         ("a\n<!-- line -->\nb", "a b"),
         ("a <!-- no end", "a"),
+        # Lines of comments and spaces alone are no lines (Preprocessor_Hash.php); others keep their ends.
+        ("a\n <!-- x --> \nb\n<!-- y -->\t<!-- z -->\nc\n<!-- v\n\nw -->\n\nd", "a b c\nd"),
+        ("a\n\n<!-- x -->\n<!-- y -->b <!-- z -->\n\n<!-- w --><!-- no end", "a\nb"),
         ("<nowiki>''[[a]]''</nowiki> {{b}}", "''[[a]]''"),
         ("<nowiki>\n* a\n</nowiki>", "* a"),
         ("<nowiki />* a <pre>b</pre>", "* a codice_1"),
         ("1&nbsp;km &amp; &lt;b&gt; &#8211; &#xE9; &eacute;", "1 km & <b> – é é"),
         # References end with a semicolon, and their names are those of HTML 5 (Sanitizer.php).
         ("http://x.org/?a=1&copy=2 &lt b &notit; &NotEqualTilde;", "http://x.org/?a=1&copy=2 &lt b &notit; ≂̸"),
+        ("&#; &#x; &#abc;", "&#; &#x; &#abc;"),
         ("&#91;[a] &#" + "9" * 5000 + ";", "[[a]"),
         ("&#" + "0" * 5000 + "65;&#12345678; &#12345678 x", "A &#12345678 x"),
         # Help:Links
@@ -66,6 +73,7 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         ("[[a|b|c]]", "b|c"),
         ("[[:Category:Rivers]] and [[:File:a.jpg|a picture]]", "Category:Rivers and a picture"),
         ("[[wikt:river|river]] and [[Star Trek: Picard]]", "river and Star Trek: Picard"),
+        ("The [[hdl:1/2|handle]] and [[wp:Foo|policy]]", "The handle and policy"),
         ("See [[voy:Paris|the travel guide]]", "See the travel guide"),
         ("a [[fr:Rivière]] [[zh-min-nan:x]] [[simple:River]] [[mwl:Riu]] [[mw:Help|b]]", "a b"),
         ("a [[Category:Rivers]] [[category: Rivers|sorted]]", "a"),
@@ -82,6 +90,10 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         ("[[File:a.jpg|thumb|left|A [[hill|low hill]] [sic] by [https://example.org him]]]text", "text"),
         ("[[Image:a.jpg|thumb|with [[File:b.png|x]] inside]]text", "text"),
         ("[[fails:a.jpg]] [[FILE : a.jpg]] [[Attēls:a b.svg|thumb|caption]]text", "text"),
+        (
+            "[[Media:a.ogg|listen]] [[commons:File:a.jpg|the map]] [[Bild:a.jpg|thumb|c]] [[:Bild:a.jpg|d]]",
+            "listen the map d",
+        ),
         # Help:Tables
         ("a\n{| class='x'\n! head\n|-\n| [[cell]] || cell\n|}\nb", "a\nb"),
         ("a\n{|\n| b\n:{|\n| c\n|}\n| d\n|}\ne", "a\ne"),
@@ -95,6 +107,10 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         ("{{#if:{{{1|}}}|a|{{{2}}}}} b", "b"),
         ("{{never closed|a\n\nb {{c}} d", "never closed|a\nb d"),
         ("a }} b", "a b"),
+        # Three braces are those of a parameter; another one is text.
+        ("x {{nowrap|y}}} z {{math|{1,2}}}.", "x y} z {1,2}."),
+        ("{{{1|a}}} b {{{{{1}}}|c}} d {{{{{e}}|f}}} g {{x|{{{1|{{y}}}}}}} h", "b d g h"),
+        ("-{zh-hans:甲;zh-hant:{{lang|en|PC}}}- b", "甲 b"),
         # Extension tags
         ("a<ref name='x'>b {{c [[d</ref>e<ref name=x />f<references />", "aef"),
         ("a<REF>b</Ref>c", "ac"),
@@ -106,6 +122,8 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         ("<includeonly>a</includeonly><noinclude>b</noinclude>", "b"),
         # Help:Magic words
         ("__NOTOC__a __目次__ __init__ __EXPECTED_UNCONNECTED_PAGE____TOC__b", "a __init__ b"),
+        # MessagesEn.php: some are the same in lower case.
+        ("__notoc__a __NoEditSection__ __noindex__ b", "a __noindex__ b"),
         ("<code>__FILE__</code> and __LINE__ expand", "__FILE__ and __LINE__ expand"),
         # MessagesDe.php: notoc, forcetoc, noeditsection
         ("__KEIN_INHALTSVERZEICHNIS__\n__INHALTSVERZEICHNIS_ERZWINGEN__ __ABSCHNITTE_NICHT_BEARBEITEN__\na", "a"),
@@ -113,6 +131,7 @@ def text_of(wikitext: str, list_items: Any = "sentences", tables: Any = "none") 
         ("a\n__SINTDC__ __NOTOC__ __ÍNDICE__\nb\n__FILE__ c\n__AUCUNSOMMAIRE__", "a\nb __FILE__ c"),
         # Writing systems/Syntax
         ("-{zh-hans:计算机; zh-hant:電腦}- -{raw}- -{H|zh:x}-", "计算机 raw"),
+        ("-{X=>zh-cn:甲; Y=>zh-tw:乙;}-", "甲"),
         # Before a bar are flags, also the names of variants (ConverterRule.php).
         ("-{zh-hans;zh-hant|计算机}- -{zh|a}- -{A|zh-hans:b;zh-hant:c}- -{A; H|zh:d}--{-|zh:e}-", "计算机 a b"),
         # {{!}} is a bar, as in the link [[Foo|bar]]; but within a call no bar of the call (Help:Magic words).
@@ -160,6 +179,8 @@ def test_markup_by_example(wikitext: str, text: str) -> None:
         ("HMS|Victory|1765}} {{ship|HMS|Victory", "HMS Victory HMS Victory"),
         ("nihongo|Aikido|合気道|aikidō|lead=yes}} {{nihongo||合", "Aikido (合気道, aikidō) 合"),
         ("chem|H|2|O}} {{formatnum:1234", "H2O 1234"),
+        # www.mediawiki.org/wiki/Help:Magic_words, "Formatting"
+        ("uc:aé&nbsp;b}} {{LC:ABC}} {{ucfirst:abc}} {{lcfirst:ABC}} {{uc|a}} {{uc", "AÉ B abc Abc aBC A"),
         ("quote|text=No [[man]] is an island.|author=Donne", "No man is an island."),
         ("unknown|a", ""),
     ],
@@ -319,6 +340,8 @@ def test_long_list_items_are_sentences_in_scripts_without_marks() -> None:
         ("{|\n| {{x|a}} <ref>b</ref>\n|}", []),
         # What precedes a cell's first bar are attributes, whatever it is; but no link that is not closed (Parser.php).
         ("{|\n| nowrap | five || [[six | seven\n! scope=row| a | b\n|}", ["five | six seven | a | b"]),
+        # Two exclamation marks divide header cells only (Help:Tables).
+        ("{|\n! a !! b || c\n|-\n| Help!! || d\n|}", ["a | b | c", "Help!! | d"]),
         # In HTML a bar divides nothing.
         ("<table><tr><td>5 | 6</td><td class=x>A|B [[c|d]]\n|-\ne</td></tr></table>", ["5 | 6 | A|B d |- e"]),
     ],
@@ -405,3 +428,25 @@ def test_every_pass_looks_at_a_page_a_bounded_number_of_times(
         Counting.seen = 0
         text_of_page(page, HIDDEN, "all", tables=tables)
         assert Counting.seen < 60 * len(page)
+
+
+@pytest.mark.parametrize(
+    ("before", "piece", "after"),
+    [
+        (f"{PROSE}\n", "==a==\n", ""),
+        ("{|\n| a\n", "b\n", "|}"),
+        ("{{convert|1", "|to|1", "}}"),
+        ("{{convert|1", "|ft|1", "}}"),
+        ("", "{{{a|", "}}}" * 1000),
+    ],
+)
+def test_the_time_of_a_page_grows_with_its_length(before: str, piece: str, after: str) -> None:
+    """Eight times the text takes eight times as long; 64 times if the rest were copied for each piece."""
+
+    def seconds(times: int) -> float:
+        page = before + piece * times + after
+        start = time.process_time()
+        text_of_page(page, HIDDEN, "sentences", tables="text")
+        return time.process_time() - start
+
+    assert seconds(160_000) < 24 * max(seconds(20_000), seconds(20_000))

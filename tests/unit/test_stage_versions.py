@@ -49,6 +49,7 @@ DIGESTS = {
     ("extraction", 3): "797a5e96ccdfcfd1",
     ("extraction", 4): "797a5e96ccdfcfd1",  # other for some templates, words between underscores, links to Wikivoyage
     ("extraction", 5): "892c8591485e377b",  # of a longer text
+    ("extraction", 6): "c8c6b7d1f6ab3766",  # likewise
     ("documents", 1): "b32cef5cb7c4791e",
     ("documents", 2): "b32cef5cb7c4791e",
     ("documents", 3): "b32cef5cb7c4791e",
@@ -154,7 +155,9 @@ It stands in [[Harrow (town)|Harrow]].{{cn}}
 :l'''amour'' of <math>x</math> moved the miller to build it.
 The end, with a [https://example.org link] &ndash; and <small>more</small>.
 See [[voy:Ely|a [guide]]] and [http://x.org/?a&copy=1 [[mills]] (old) [PDF] {{cn}}], {{nowrap|[[A{{!}}b]]}} {{x}}.
-__KEIN_INHALTSVERZEICHNIS__
+__KEIN_INHALTSVERZEICHNIS__ __notoc__
+ <!-- a line -->\x20
+'''A'''<ref>x</ref>'''B''' is {{uc:b}}, {{math|{1,2}}}, -{X=>zh-cn:甲}- and [[Media:a.ogg|c]] &#;.
 == See also ==
 * [[Mills]] are houses in which corn is ground to flour.
 """

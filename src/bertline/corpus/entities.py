@@ -6,7 +6,7 @@ import html
 import re
 from html.entities import html5
 
-_REFERENCE = re.compile(r"&(?:#0*+(\d*+)|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
+_REFERENCE = re.compile(r"&(?:#(?=\d)0*+(\d*+)|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 _MAX_DIGITS = 7  # Python rejects a number of thousands of digits
 
 

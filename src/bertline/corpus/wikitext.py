@@ -52,9 +52,11 @@ _REST_OF_EXTERNAL_LINKS = re.compile(rf"{_EXTERNAL_ADDRESS}([^\]\n]{{0,500}}+)\]
 _PLAIN_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*+\|([^\[\]|]*+)|([^\[\]|:\n]*+))\]\]")
 # A link may have namespaces, several parts, or single brackets inside; the last two of "]]]" end it.
 _ANY_LINK = re.compile(r"\[\[([^\[\]]*+(?:(?:\[(?!\[)|\](?!\](?!\])))[^\[\]]*+)*)\]\]")
-_LANGUAGE = re.compile(r"(?!(?:mw|wmf|voy|doi|rfc)$)[a-z]{2,3}(?:-[a-z]+)*|simple|be-x-old")
+_LANGUAGE = re.compile(r"(?!(?:mw|wmf|voy|wp|wt|doi|hdl|rfc)$)[a-z]{2,3}(?:-[a-z]+)*|simple|be-x-old")
+# A file in a namespace whose alias no dump lists; not one of another site, which is a link, as [[Media:a.ogg|b]] is.
 _MEDIA = re.compile(
-    r"\.(?:jpe?g|png|gif|svg|tiff?|webp|webm|og[gvam]|oga|mp[34]|wav|flac|mid|djvu|pdf|xcf|stl)\s*$", re.I
+    r"(?!(?i:media):)[^:]*:[^:]*\.(?:jpe?g|png|gif|svg|tiff?|webp|webm|og[gvam]|oga|mp[34]|wav|flac|mid|djvu|pdf|xcf|stl)\s*$",
+    re.I,
 )
 
 _BREAK = re.compile(r"</?br\b[^<>]*+>", re.I)
@@ -70,8 +72,9 @@ _VARIANTS = re.compile(r"-\{(?:([A-Za-z; -]*+)\|)?([^{}]*+)\}-")
 # Help:Magic_words, "Behavior switches". Other languages have names of their own, which a dump does not list: words in
 # capitals, with underscores between them, are taken for one if they have letters beyond ASCII, or are alone on a line.
 _SWITCH = re.compile(
-    r"__(?:(?:NO|FORCE)?TOC|NOEDITSECTION|(?:NO)?NEWSECTIONLINK|NOGALLERY|HIDDENCAT|EXPECTUNUSED(?:CATEGORY|TEMPLATE)"
-    r"|NOC(?:ONTENTCONVERT|C)|NOT(?:ITLECONVERT|C)|START|END|(?:NO)?INDEX|STATICREDIRECT|DISAMBIG|NOGLOBAL"
+    r"__(?:(?i:(?:NO|FORCE)?TOC|NOEDITSECTION|NOGALLERY|NOC(?:ONTENTCONVERT|C)|NOT(?:ITLECONVERT|C))"
+    r"|(?:NO)?NEWSECTIONLINK|HIDDENCAT|EXPECTUNUSED(?:CATEGORY|TEMPLATE)"
+    r"|START|END|(?:NO)?INDEX|STATICREDIRECT|DISAMBIG|NOGLOBAL"
     r"|EXPECTED_UNCONNECTED_PAGE|EXPECTWITHOUTSCANS|ARCHIVEDTALK|NOTALK)__"
 )
 _WORDS = r"__[^\W\d_]{2,30}+(?:_[^\W\d_]{1,30}+){0,5}__"
@@ -150,7 +153,9 @@ def _without_elements(text: str, unread: Counter[str]) -> str:
         at = end
         if match[1] is None:
             if text[start + 1] == "!":
-                at = _end_of_comment(text, start)
+                at, fills_line = _end_of_comment(text, start)
+                if fills_line:
+                    pieces[-1] = pieces[-1].rstrip(" \t")
             else:
                 references += 1
         elif text[end - 2] == "/":
@@ -169,6 +174,7 @@ def _without_elements(text: str, unread: Counter[str]) -> str:
                     pieces.append(text[end : closed.start()].translate(_AS_TEXT))
             else:
                 endless.add(element)
+        pieces.append(_apart(pieces[-1], text[at : at + 2]))
     if references:
         unread["ref"] += references
     pieces.append(text[at:])
@@ -180,15 +186,28 @@ def _without_templates(text: str, hidden: Collection[str], templates: Mapping[st
     tokens = _BRACES.split(text)
     pieces: list[str] = [tokens[0]]
     opened: list[tuple[int, Shown | None]] = []  # where the pieces of each call begin, and its visible text
+    parameters: list[int] = []  # the numbers of calls around each "{{{", which a third brace closes
     dropped = 0
     for at in range(1, len(tokens), 2):
         braces, rest = tokens[at], tokens[at + 1]
         if braces[0] == "{":
             opened += [(len(pieces), None)] * (len(braces) // 2)
+            if len(braces) % 2:
+                parameters.append(len(opened))
             if len(opened) <= MAX_TEMPLATE_DEPTH and (name := _NAME.match(rest)):
                 opened[-1] = (len(pieces), shows(name[0], templates))
         else:
-            for _ in range(min(len(braces) // 2, len(opened))):
+            left = len(braces)
+            while left >= 2 and opened:
+                left -= 2
+                if parameters and parameters[-1] >= len(opened):
+                    # The third brace of "{{{{{a}}|b}}}" is that of the call around.
+                    parameters[-1] = len(opened) - 1
+                    if left:
+                        parameters.pop()
+                        left -= 1
+                if left == 1:
+                    rest = "}" + rest
                 first, shown = opened.pop()
                 call = "".join(pieces[first:]) if shown else ""
                 del pieces[first:]
@@ -199,8 +218,8 @@ def _without_templates(text: str, hidden: Collection[str], templates: Mapping[st
                     pieces.append(words.translate(_IN_CALL) if opened else words)
                 else:
                     dropped += not opened
-                    if pieces and pieces[-1].endswith("''") and rest.startswith("''"):
-                        pieces.append(_NOTHING)
+                    if apart := _apart(pieces[-1] if pieces else "", rest):
+                        pieces.append(apart)
                     elif _AFTER_GAP.match(rest):
                         _close_gap(pieces)
         pieces.append(rest)
@@ -213,6 +232,11 @@ def _link_in_call(link: re.Match[str]) -> str:
     return link[0].replace("&#124;", "|").replace("=", "&#61;")
 
 
+def _apart(before: str, after: str) -> str:
+    """Return what is between the marks of type on both sides of what is removed, which would become others."""
+    return _NOTHING if before.endswith("''") and after.startswith("''") else ""
+
+
 def _close_gap(pieces: list[str]) -> None:
     """Remove the spaces at the end."""
     for at in range(len(pieces) - 1, -1, -1):
@@ -221,12 +245,30 @@ def _close_gap(pieces: list[str]) -> None:
             break
 
 
-def _end_of_comment(text: str, start: int) -> int:
-    """Return where the text continues. A comment that fills a line includes its end, an unclosed one all the rest."""
+def _end_of_comment(text: str, start: int) -> tuple[int, bool]:
+    """Return where the text continues, and whether nothing but comments and spaces is on the lines since the last.
+
+    Such lines are removed, with their end. An unclosed comment includes all the rest.
+    """
+    end = at = _after_comment(text, start)
+    before = start
+    while text[before - 1] in " \t":
+        before -= 1
+    if text[before - 1] != "\n":
+        return end, False
+    while at < len(text) and text[at] != "\n":
+        if text[at] in " \t":
+            at += 1
+        elif text.startswith("<!--", at):
+            at = _after_comment(text, at)
+        else:
+            return end, False
+    return at + 1, True
+
+
+def _after_comment(text: str, start: int) -> int:
     end = text.find("-->", start) + 3
-    if end == 2:
-        return len(text)
-    return end + 1 if text[start - 1] == "\n" and text[end : end + 1] == "\n" else end
+    return end if end > 2 else len(text)
 
 
 def _unless_switch(match: re.Match[str]) -> str:
@@ -239,7 +281,13 @@ def _of_first_variant(match: re.Match[str]) -> str:
     if flags and not {"H", "T", "-"}.isdisjoint(map(str.strip, flags.split(";"))):  # a rule for the page, or its title
         return ""
     variant, colon, shown = text.partition(";")[0].partition(":")
+    variant = variant.rpartition("=>")[2]  # a rule in one direction
     return shown.strip() if colon and _LANGUAGE.fullmatch(variant.strip()) else text
+
+
+def _around(match: re.Match[str]) -> tuple[str, str]:
+    start, end = match.span()
+    return match.string[max(0, start - 2) : start], match.string[end : end + 2]
 
 
 def _without_links(text: str, hidden: Collection[str], unread: Counter[str]) -> str:
@@ -250,12 +298,12 @@ def _without_links(text: str, hidden: Collection[str], unread: Counter[str]) -> 
         prefix, colon, _ = target.partition(":")
         if colon and prefix:
             prefix = prefix.strip().replace("_", " ")
-            if prefix.lower() in hidden or _MEDIA.search(target):
+            if prefix.lower() in hidden or _MEDIA.match(target):
                 unread["files_and_categories"] += 1
-                return ""
+                return _apart(*_around(match))
             if _LANGUAGE.fullmatch(prefix):
                 unread["language_links"] += 1
-                return ""
+                return _apart(*_around(match))
         return label if bar else target.strip().removeprefix(":")
 
     if "[" not in text:

@@ -101,7 +101,8 @@ def _are_sentences(lines: Sequence[_Line]) -> bool:
 
 
 def _items_after(lines: Sequence[_Line], heading: int) -> list[str]:
-    section = takewhile(lambda line: line[0] != "heading", lines[heading + 1 :])
+    rest = (lines[at] for at in range(heading + 1, len(lines)))
+    section = takewhile(lambda line: line[0] != "heading", rest)
     return [text for kind, _, text in section if kind == "item"]
 
 

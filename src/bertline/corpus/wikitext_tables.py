@@ -18,7 +18,7 @@ _BEFORE_TABLE = " \t:*#;"
 _HTML_ROW = re.compile(r"<tr\b[^<>]*+>", re.I)
 _HTML_CELL = re.compile(r"<t[dh]\b[^<>]*+>", re.I)
 _BLOCK = re.compile(r"</?(?:br|div|p|center|[uod]l|d[td]|li|tr|t[dh]|caption)\b[^<>]*+>", re.I)
-_CELLS = re.compile(r"\|\||!!")
+_CELLS = {"|": re.compile(r"\|\|"), "!": re.compile(r"\|\||!!")}  # by the mark that begins their line
 
 
 def replace_tables(text: str, tables: Tables, without_links: Callable[[str], str]) -> tuple[str, int]:
@@ -85,18 +85,20 @@ def _rows(table: str) -> str:
     """Return the rows of a table as paragraphs, their cells divided by bars."""
     if "<t" in table or "<T" in table:
         table = _HTML_CELL.sub("\n|", _HTML_ROW.sub("\n|-\n", table))
-    rows: list[list[str]] = [[]]
+    rows: list[list[list[str]]] = [[]]  # the lines of each cell
     for line in _BLOCK.sub(" ", table).split("\n"):
         stripped = line.strip()
         if stripped.startswith("|-"):
             rows.append([])
         elif stripped.startswith("|+"):
-            rows += [[_content(stripped[2:])], []]
+            rows += [[[_content(stripped[2:])]], []]
         elif stripped.startswith(("|", "!")):
-            rows[-1] += map(_content, _CELLS.split(stripped[1:]))
+            rows[-1] += ([_content(cell)] for cell in _CELLS[stripped[0]].split(stripped[1:]))
         elif text := stripped.lstrip("*#:; "):
-            rows[-1][-1:] = [" ".join([*rows[-1][-1:], text]).strip()]
-    lines = (" | ".join(filter(None, row)) for row in rows)
+            if not rows[-1]:
+                rows[-1].append([])
+            rows[-1][-1].append(text)
+    lines = (" | ".join(filter(None, (" ".join(filter(None, cell)) for cell in row))) for row in rows)
     # The invisible character keeps a row from being taken for a list item or a heading.
     return "\n\n".join(f"&#8203;{line}" for line in lines if line)
 

@@ -21,6 +21,7 @@ _NUMBERED = re.compile(r"\s*([1-9]\d?)\s*=\s*")
 _NAMED = re.compile(r"\s*(0\d?|[^\W\d_][\w -]{0,30}?)\s*=\s*")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[A-Za-z\d]+)*")
 
+_REFERENCE = re.compile(r"(&#?\w+;)")
 _NUMBER = re.compile(r"[+\-−]?[\d.,]++(?:[+-]?\d++[/⁄]\d++|[/⁄]\d++|e[+-]?\d++)?")
 # Separators between two numbers of {{convert}} -> how they are shown.
 _BETWEEN = {
@@ -63,6 +64,16 @@ def _around(before: str, after: str = "") -> Shown:
     return lambda positional, named: f"{before}{positional[0]}{after}" if positional else ""
 
 
+def _changed(change: Callable[[str], str]) -> Shown:
+    return lambda positional, named: change(positional[0]) if positional else ""
+
+
+def _outside_references(text: str, change: Callable[[str], str]) -> str:
+    parts = _REFERENCE.split(text)
+    parts[::2] = map(change, parts[::2])
+    return "".join(parts)
+
+
 def _always(text: str) -> Shown:
     return lambda positional, named: text
 
@@ -88,19 +99,20 @@ def _fraction(positional: Sequence[str], named: dict[str, str]) -> str:
 
 def _measure(positional: Sequence[str], named: dict[str, str]) -> str:
     """Show the first of the two measures of {{convert|5|to|8|mi|km}}; a program on the wiki computes the second."""
-    shown, at = "", 0
+    shown: list[str] = []
+    at = 0
     while at < len(positional) and (_NUMBER.fullmatch(positional[at]) or (shown and positional[at] in _BETWEEN)):
-        shown += _BETWEEN.get(positional[at], positional[at])
+        shown.append(_BETWEEN.get(positional[at], positional[at]))
         at += 1
     while at < len(positional) and shown:
         unit = positional[at]
-        shown += f" {_UNITS.get(unit, unit)}"
+        shown.append(f" {_UNITS.get(unit, unit)}")
         number, smaller = [*positional[at + 1 : at + 3], "", ""][:2]
         if unit not in _DIVIDED or not _NUMBER.fullmatch(number) or not smaller or _NUMBER.fullmatch(smaller):
             break
-        shown += f" {number}"
+        shown.append(f" {number}")
         at += 2
-    return shown
+    return "".join(shown)
 
 
 def _value(positional: Sequence[str], named: dict[str, str]) -> str:
@@ -130,9 +142,13 @@ def _as_of(positional: Sequence[str], named: dict[str, str]) -> str:
 _TABLE: dict[str, Shown] = {
     # Words in another language, script or type.
     "abbr|allcaps|as written|big|bold|center|code|em|flag|flagcountry|flagu|formatnum|ital|italic|kbd"
-    "|keypress|large|larger|lc|lcfirst|linktext|literal|math|mono|mvar|nastaliq|nobold|nobr|nobreak"
+    "|keypress|large|larger|linktext|literal|math|mono|mvar|nastaliq|nobold|nobr|nobreak"
     "|noitalic|not a typo|nowrap|polytonic|proper name|samp|sc|small|smallcaps|small caps|smaller"
-    "|strong|sub|sup|typo|u|uc|ucfirst|underline|unicode|vanchor|var|visible anchor": _parameter(0),
+    "|strong|sub|sup|typo|u|underline|unicode|vanchor|var|visible anchor": _parameter(0),
+    "lc": _changed(lambda text: _outside_references(text, str.lower)),
+    "uc": _changed(lambda text: _outside_references(text, str.upper)),
+    "lcfirst": _changed(lambda text: text[:1].lower() + text[1:]),
+    "ucfirst": _changed(lambda text: text[:1].upper() + text[1:]),
     "color|colour|font color|lang|resize|rtl-lang|script|transl|transliteration|wikt-lang": _last,
     "ill|illm|interlanguage link": show_arguments(["lt", 1]),
     "ipa": _pronunciation,
@@ -175,6 +191,7 @@ _TABLE: dict[str, Shown] = {
     # Quotations are paragraphs of their own.
     "quote|blockquote|bquote|cquote|quotation|poemquote|poem quote": _quotation,
 }
+_FUNCTIONS = ("lc", "uc", "lcfirst", "ucfirst")
 _SHOWN = {name: shown for names, shown in _TABLE.items() for name in names.split("|")}
 
 
@@ -196,9 +213,10 @@ def shows(name: str, more: Mapping[str, Shown]) -> Shown | None:
 @lru_cache(maxsize=10_000)
 def _shown_by_default(name: str) -> Shown | None:
     name = known_name(name)
-    if name not in _SHOWN and name.startswith(("lang-", "formatnum:", "lc:", "uc:", "lcfirst:", "ucfirst:")):
+    if name.startswith(("lang-", "formatnum:")):
         return _SHOWN["nowrap"]
-    return _SHOWN.get(name)
+    function, colon, _ = name.partition(":")
+    return _SHOWN.get(function if colon and function in _FUNCTIONS else name)
 
 
 def show_call(call: str, shown: Shown) -> str:
