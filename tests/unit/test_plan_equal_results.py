@@ -163,18 +163,6 @@ def test_a_schedule_of_another_length_is_another_phase() -> None:
     assert not phases(PHASE["steps"] + 1) & phases(None)
 
 
-def test_the_choice_among_a_grid_does_not_depend_on_the_order_of_its_values() -> None:
-    def plan_with(grid: dict, random_weights: list[float]) -> Plan:
-        settings = {"seeds": 2, "grid": grid, "random_weights": random_weights}
-        return plan_of(changed(runs__first__finetune={"squad_v1": settings}))
-
-    one = plan_with({"learning_rate": [2e-5, 3e-5], "batch_size": [8, 16]}, [1e-4, 1e-3])
-    other = plan_with({"batch_size": [16, 8], "learning_rate": [3e-5, 2e-5]}, [1e-3, 1e-4])
-    assert one.kept == other.kept
-    assert len(one.kept) == 2
-    assert one.runs["first"]["finetunings"] != other.runs["first"]["finetunings"]  # names of links are as written
-
-
 def test_results_of_settings_in_the_usual_spelling_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertline.fingerprint.STAGE_VERSIONS", dict.fromkeys(STAGE_VERSIONS, 1))
     plan = plan_of(

@@ -66,7 +66,7 @@ def add_finetunings(plan: Plan, run: RunEntry, start: Start, task: str, settings
     plan.downloads |= data.downloads
     if task.startswith(RANKING):
         add_ranking(plan, run, start.tokenizer, data)
-    choices: dict[str, list[tuple[list[float], str]]] = {}
+    choices: dict[str, list[str]] = {}
     for place, begins, chosen in _starts(name, settings):
         for seed in range(1, settings["seeds"] + 1):
             recipe = _recipe(plan, run, start, task, data, chosen, begins=begins, seed=seed)
@@ -75,12 +75,8 @@ def add_finetunings(plan: Plan, run: RunEntry, start: Start, task: str, settings
                 recipe["description"] = ""  # each is of one run, and the card of all that share it
             plan.finetunings[key] = recipe
             run["finetunings"][f"{place}/seed{seed}"] = key
-            # The first of equal scores is kept: the order in which a grid is written does not matter.
-            order = [*(chosen.get(setting, 0) for setting in definition(plan.schema, "grid")["properties"]), seed]
-            choice = name if begins == "pretrained" else f"{name}/random-weights"
-            choices.setdefault(choice, []).append((order, key))
-    for place, ordered in choices.items():
-        finetunings = [key for _, key in sorted(ordered)]
+            choices.setdefault(name if begins == "pretrained" else f"{name}/random-weights", []).append(key)
+    for place, finetunings in choices.items():
         key = fingerprint({"keep": settings["keep"], "finetunings": finetunings})
         run["kept"][place] = key
         plan.kept[key] = {"fingerprint": key, "keep": settings["keep"], "finetunings": finetunings}
