@@ -333,3 +333,179 @@ def test_the_end_of_every_other_document_may_be_a_random_next_segment() -> None:
             if label and end in ends:
                 pairs.add((document, ends.index(end)))
     assert pairs == {(one, other) for one in range(4) for other in range(4) if one != other}
+
+
+def word(tokens: int) -> list[int]:
+    return [FIRST_WORD, *[PIECE] * (tokens - 1)]
+
+
+def words(*lengths: int) -> list[int]:
+    return [*chain.from_iterable(map(word, lengths))]
+
+
+def rows_of(documents: list[Document], maximum: int, objective: str = "next_sentence", **changes: Any) -> np.ndarray:
+    """Many samples with at most `maximum` tokens of text: begins and ends of the segments, the label, the document."""
+    specials = 2 if objective == "none" else 3
+    changes = {"short": 0.0, "passes": 200, **changes}
+    return samples_of(make_shard(documents), maximum + specials, objective, **changes).table
+
+
+@pytest.mark.parametrize(
+    ("maximum", "sentences", "spans"), [(40, 5, {(0, 40), (10, 50)}), (39, 4, {(0, 30), (10, 40)})]
+)
+def test_a_last_sentence_takes_all_whole_sentences_before_it_that_fit(
+    maximum: int, sentences: int, spans: set[tuple[int, int]]
+) -> None:
+    table = rows_of([[[FIRST_WORD] * 10] * sentences], maximum, "sentence_order")
+    begins, ends = table[:, [0, 2]].min(axis=1), table[:, [1, 3]].max(axis=1)
+    assert set(zip(begins.tolist(), ends.tolist(), strict=True)) == spans
+
+
+def test_a_last_sentence_takes_the_one_before_it_also_if_both_are_longer_than_a_short_chunk() -> None:
+    shard = make_shard([[*[[FIRST_WORD] * 20] * 8, [FIRST_WORD] * 3]] * 20)
+    samples = samples_of(shard, 45, "sentence_order", short=1.0, passes=10)
+    assert samples.without_partner == 0  # none of its samples is a divided sentence
+
+
+@pytest.mark.parametrize("stays", [0, 1])
+@pytest.mark.parametrize(
+    ("begins", "room", "expected"),
+    [
+        ((50, 24, 18), 30, 18),
+        ((50, 22, 15), 30, 22),
+        ((50, 23, 17), 30, 17),  # of two that are as near, the shorter
+        ((50, 22, 10), 22, 22),  # it fills the sample
+        ((50, 22, 10), 21, 10),
+        ((50, 26), 30, 26),
+        ((50, 31), 30, 20),  # no sentence begins where it fits: a word does
+        ((50,), 50, 50),
+    ],
+)
+def test_the_end_of_another_document_is_as_long_as_the_sentence_that_it_replaces(
+    stays: int, begins: tuple[int, ...], room: int, expected: int
+) -> None:
+    """As nearly as its sentences allow: these begin so many tokens before its end; the replaced one has 20 tokens."""
+    other = [[FIRST_WORD] * (begin - end) for begin, end in zip(begins, (*begins[1:], 0), strict=True)]
+    last = [[FIRST_WORD] * 10, [FIRST_WORD] * 20]
+    table = rows_of([other, last if stays == 0 else last[::-1]], 10 + room)
+    kept = 50 if stays == 0 else 70
+    random = table[(table[:, 0] == kept) & (table[:, 1] == kept + 10) & (table[:, 4] == 1)]
+    assert len(random) > 20
+    assert {*map(tuple, random[:, 2:4].tolist())} == {(50 - expected, 50)}
+
+
+@pytest.mark.parametrize(
+    ("other", "room", "expected"),
+    [
+        ((7, 18), 30, 18),
+        ((4, 3, 18), 30, 18),  # no nearer word but a longer text: 21 tokens
+        ((9, 23, 2), 25, 25),  # it fills the sample
+        ((9, 23, 2), 24, 20),  # no word begins where it fits: one is divided
+        ((10, 22, 4), 30, 26),  # a word begins behind, too far away
+        ((25,), 30, 25),  # the shard's first word
+        ((14, 36), 50, 36),
+        ((13, 37), 50, 20),  # a word begins before, too far away
+    ],
+)
+def test_the_end_of_another_document_is_as_long_as_the_words_that_it_replaces(
+    other: tuple[int, ...], room: int, expected: int
+) -> None:
+    """As nearly as its words allow, whose lengths are given; the replaced word has 20 tokens."""
+    size = sum(other)
+    table = rows_of([[words(*other)], [words(10, 20)]], 10 + room)
+    random = table[(table[:, 0] == size) & (table[:, 1] == size + 10) & (table[:, 4] == 1)]
+    assert len(random) > 20
+    assert {*map(tuple, random[:, 2:4].tolist())} == {(size - expected, size)}
+
+
+def test_another_document_that_differs_by_a_tenth_is_taken_at_once() -> None:
+    """Or else few documents, which fit exactly, would be the random segments of all others."""
+    others = [[[FIRST_WORD] * length] for length in (20, 22, 23)] * 10
+    table = rows_of([[[FIRST_WORD] * 10, [FIRST_WORD] * 20], *others], 40, passes=1000)
+    random = table[(table[:, 0] == 0) & (table[:, 1] == 10) & (table[:, 4] == 1)]
+    lengths = random[:, 3] - random[:, 2]
+    assert {*lengths.tolist()} == {20, 22}
+    assert 0.3 < (lengths == 22).mean() < 0.7
+
+
+def test_a_document_of_a_word_goes_with_text_of_any_length_that_fits() -> None:
+    table = rows_of([[word(5)], [[FIRST_WORD] * 4] * 20], 20, passes=1000)
+    of_word = table[table[:, 5] == 0]
+    assert (of_word[:, :2] == (0, 5)).all()
+    assert of_word[:, 4].all()
+    assert {*(of_word[:, 3] - of_word[:, 2]).tolist()} == {*range(1, 16)}
+
+
+def test_a_word_at_the_end_goes_half_of_the_time_with_the_text_before_it() -> None:
+    """As much of it as fits."""
+    table = rows_of([[[FIRST_WORD] * 20, word(5)], [[FIRST_WORD] * 40]], 20, passes=1000)
+    alone = table[(table[:, 0] == 20) & (table[:, 1] == 25)]
+    behind = table[(table[:, 2] == 20) & (table[:, 3] == 25) & (table[:, 0] < 20) & (table[:, 1] == 20)]
+    behind = behind[behind[:, 1] - behind[:, 0] == 15]
+    assert alone[:, 4].all()
+    assert not behind[:, 4].any()
+    assert 0.3 < len(behind) / (len(alone) + len(behind)) < 0.7
+
+
+@pytest.mark.parametrize(("tokens", "is_whole"), [(10, True), (11, False)])
+def test_a_word_is_divided_if_another_text_would_have_less_room_than_it(tokens: int, is_whole: bool) -> None:
+    table = rows_of([[word(tokens)], [[FIRST_WORD] * 40]], 20)
+    assert ((table[table[:, 5] == 0, :2] == (0, tokens)).all(axis=1)).any() == is_whole
+
+
+def test_the_only_word_of_a_lone_document_is_divided_anywhere() -> None:
+    table = rows_of([[word(12)]], 20)
+    assert {*table[:, 1].tolist()} == {*range(1, 12)}
+    assert (table[:, 1] == table[:, 2]).all()
+
+
+def test_a_short_chunk_ends_between_words() -> None:
+    shard = make_shard([[words(*[1, 2] * 20)] * 5] * 5)
+    table = samples_of(shard, 32, "next_sentence", short=1.0, passes=5).table
+    ends = table[table[:, 4] == 0, 3]
+    assert PIECE not in shard.ids[ends[ends < len(shard.ids)]]
+
+
+def test_half_of_the_pairs_of_a_lone_document_lack_a_partner_also_the_last_word() -> None:
+    samples = samples_of(make_shard([[[FIRST_WORD] * 21]]), 23, "next_sentence", short=0.0, passes=300)
+    assert len(samples.table) == 600  # of 20 tokens, then the last word with the text before it
+    assert 0.42 < samples.without_partner / 600 < 0.58
+
+
+def test_a_random_text_that_does_not_end_a_document_begins_with_any_sentence_of_another_and_fills_the_sample() -> None:
+    first, other = [[FIRST_WORD] * 10] * 12, [[FIRST_WORD] * 10] * 60
+    table = rows_of([first, other], 40, passes=1000)
+    random = table[(table[:, 0] < 120 - 40) & (table[:, 4] == 1)]  # in no last chunk
+    assert (sample_lengths(random) == 43).all()
+    assert (random[:, 3] < 720).all()  # a text that ends a document is beside another at the end of one
+    assert {*random[:, 2].tolist()} == {*range(120, 720 - 10, 10)}
+
+
+def test_a_random_text_within_a_sentence_begins_with_any_word_of_another_document() -> None:
+    table = rows_of([[[FIRST_WORD] * 100], [[FIRST_WORD] * 200]], 40, passes=1000)
+    random = table[(table[:, 0] < 100 - 40) & (table[:, 4] == 1)]
+    assert {*range(100, 110)} < {*random[:, 2].tolist()}
+    assert (sample_lengths(random) == 43).all()
+
+
+def test_of_random_texts_that_are_too_short_the_longest_is_taken() -> None:
+    others = [*[[[FIRST_WORD] * 9]] * 100, *[[[FIRST_WORD] * 5]] * 30]
+    table = rows_of([[[FIRST_WORD] * 10] * 12, *others], 40, passes=100)
+    random = table[(table[:, 0] < 120 - 40) & (table[:, 5] == 0) & (table[:, 4] == 1)]
+    assert len(random) > 50
+    assert {*(random[:, 3] - random[:, 2]).tolist()} == {9}
+
+
+def test_beside_a_document_with_most_of_the_text_another_begins_the_random_text() -> None:
+    """It ends with the last word that fits: these have four tokens."""
+    table = rows_of([[[FIRST_WORD] * 10] * 5000, [words(*[4] * 25)]], 40, passes=1)
+    random = table[(table[:, 0] < 50_000 - 40) & (table[:, 5] == 0) & (table[:, 4] == 1)]
+    assert (random[:, 2] == 50_000).all()
+    lengths = zip((random[:, 1] - random[:, 0]).tolist(), (random[:, 3] - random[:, 2]).tolist(), strict=True)
+    assert {*lengths} == {(10, 28), (20, 20), (30, 8)}
+
+
+def test_a_random_text_in_a_short_sample_is_short() -> None:
+    samples = samples_of(make_shard(long_documents(20, 100, 20)), 128, "next_sentence", short=1.0)
+    random = samples.table[samples.table[:, 4] == 1]
+    assert (sample_lengths(random) == 128).mean() < 0.1

@@ -237,7 +237,7 @@ class _Splitter:
 
         It begins with a sentence if `at_sentence`, else with a word. Of several documents, the best fitting is taken.
         """
-        best, least = (0, 0), room + length
+        best, least = (0, 0), room  # more than any difference, as `length` is at most `room`
         for _ in range(ATTEMPTS):
             begin, end = self.other_document(position)
             start = begin
