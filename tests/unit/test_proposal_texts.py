@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -327,7 +328,7 @@ def test_a_long_text_without_empty_lines_has_the_pieces_that_the_reader_makes(
 
 
 def test_much_text_is_extrapolated_from_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertline.proposal.text.SAMPLE_FILES", 40)
+    monkeypatch.setattr("bertline.proposal.sample.SAMPLE_FILES", 40)
     write_texts(tmp_path, 400)
     found = look_at([str(tmp_path)], SCHEMA)
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
@@ -543,3 +544,74 @@ def test_what_cannot_become_a_configuration_is_told_before_anything_is_timed(
     assert message in line
     assert "timing" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+GERMAN = "Der alte Mann ging langsam über die Brücke und dachte an seine Kinder, die in der Stadt wohnten. "
+
+
+def write_large(path: Path, text: str) -> None:
+    """A file of its own form with about a million characters."""
+    lines = 1_000_000 // len(text)
+    if ".jsonl" in path.name:
+        rows = [json.dumps({"text": f"{20 * text}{number}"}) for number in range(lines // 20)]
+        content = "\n".join(rows).encode()
+    else:
+        content = "\n".join(f"{text}{number}\n" for number in range(lines)).encode()
+    if path.name.endswith(".parquet"):
+        table = pyarrow.table({"text": [f"{20 * text}{number}" for number in range(lines // 20)]})
+        pyarrow.parquet.write_table(table, path)
+    elif path.name.endswith(".tar"):
+        with tarfile.open(path, "w") as archive:
+            info = tarfile.TarInfo("a.txt")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    else:
+        path.write_bytes(gzip.compress(content) if path.name.endswith(".gz") else content)
+
+
+@pytest.mark.parametrize("kind", ["txt", "txt.gz", "jsonl", "parquet", "tar"])
+def test_of_each_of_some_large_files_a_part_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Whichever comes first: the language is that of most of them, and the amount that of all."""
+    monkeypatch.setattr("bertline.proposal.text.SAMPLE_CHARACTERS", 1_200_000)
+    monkeypatch.setattr("bertline.proposal.sample.MIN_SHARE", 150_000, raising=False)
+    names = "abcdef"
+    first = min(names, key=lambda name: hashlib.sha256(f"{name}.{kind}".encode()).digest())
+    for name in names:
+        write_large(tmp_path / f"{name}.{kind}", SENTENCES[0] if name == first else GERMAN)
+    found = look_at([str(tmp_path)], SCHEMA)
+    assert found.language == "de"
+    assert found.share == pytest.approx(5 / 6, abs=0.08)
+    assert found.corpora[0].characters_read < 2_500_000
+    if kind in ("txt", "parquet"):  # of the others a megabyte is read at a time
+        assert found.characters == pytest.approx(6_000_000, rel=0.15)
+    assert kind != "txt" or found.documents == 6
+
+
+def test_a_large_file_is_not_missed_among_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertline.proposal.text.SAMPLE_CHARACTERS", 400_000)
+    monkeypatch.setattr("bertline.proposal.sample.MIN_SHARE", 50_000, raising=False)
+    for kind in ("txt", "jsonl"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        for number in range(30):
+            text = 100 * f"{SENTENCES[number % 5]} "
+            (folder / f"{number}.{kind}").write_text(json.dumps({"text": text}) if kind == "jsonl" else text)
+        write_large(folder / f"large.{kind}", GERMAN)
+        assert look_at([str(folder)], SCHEMA).language == "de"
+
+
+def test_each_kind_of_files_has_its_part_of_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertline.proposal.text.SAMPLE_CHARACTERS", 400_000)
+    monkeypatch.setattr("bertline.proposal.sample.MIN_SHARE", 50_000, raising=False)
+    for name in ("a.txt", "b.txt", "a.jsonl", "b.jsonl"):
+        write_large(tmp_path / name, GERMAN)
+    found = look_at([str(tmp_path)], SCHEMA)
+    assert all(150_000 < corpus.characters_read < 300_000 for corpus in found.corpora)
+
+
+def test_the_files_that_are_read_are_spread_over_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertline.proposal.sample.SAMPLE_FILES", 10)
+    for number in range(40):
+        (tmp_path / f"{number:02}.txt").write_text(10 * (GERMAN if number >= 15 else f"{SENTENCES[0]} "))
+    found = look_at([str(tmp_path)], SCHEMA)
+    assert (found.language, found.corpora[0].documents_read) == ("de", 10)

@@ -83,7 +83,7 @@ class Corpus:
     reasons: dict[str, str] = field(default_factory=dict)  # why a setting is as it is
     bytes: int = 0  # sizes on disk
     bytes_read: int = 0
-    documents_read: int = 0
+    documents_read: float = 0  # a part of one that was read in part
     characters_read: int = 0
     bytes_of_text_read: int = 0  # in UTF-8
 
@@ -92,7 +92,7 @@ class Corpus:
         """Whether `of_all` is an estimate, as not all files were read."""
         return self.bytes_read < self.bytes
 
-    def of_all(self, number_read: int) -> int:
+    def of_all(self, number_read: float) -> int:
         """Extrapolate from what was read to all files."""
         return round(number_read * self.bytes / max(1, self.bytes_read))
 

@@ -5,38 +5,25 @@ The graph's own readers read the sample, so files that they refuse are refused h
 
 from __future__ import annotations
 
-import json
-import tempfile
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-import psutil
-
-from bertline.console import BertlineError, progress
-from bertline.corpus.clean import clean_part
-from bertline.corpus.compressed import read_compressed
-from bertline.corpus.documents import Dropped
-from bertline.corpus.dump_files import is_multistream, read_pages
-from bertline.corpus.extract import extract_part
+from bertline.console import BertlineError
 from bertline.corpus.language import language_identifier
-from bertline.corpus.plain_text import Converter
-from bertline.corpus.sources import reader_of
-from bertline.files import Json, Recipe
-from bertline.proposal.corpora import Corpus, corpora_of, find_shape, spread
-from bertline.proposal.encodings import advice_on_encoding, encoding_of, is_in_one_encoding, parse_encodings
+from bertline.files import Json
+from bertline.proposal.corpora import Corpus, corpora_of, find_shape
+from bertline.proposal.encodings import advice_on_encoding, parse_encodings
+from bertline.proposal.sample import read_sample
 from bertline.results.describe import counted
-from bertline.settings.configuration import definition, fill_defaults
 
-# What is read at most, in all.
-SAMPLE_CHARACTERS, SAMPLE_FILES = 12_000_000, 400
+SAMPLE_CHARACTERS = 12_000_000  # read at most, in all
 # A part of it for the language, the alphabet and the vocabulary: of each corpus in proportion to its characters.
 KEPT_CHARACTERS, KEPT_OF_TEXT = 4_000_000, 200  # of all, and at least of a text
-ARTICLES, BYTES_OF_DUMP = 400, 10_000_000
 MIN_DOCUMENTS = 5  # of fewer, the graph holds out none
 # A language counts if it has this share of the characters, by pieces at equal distances.
 CLEAR_SHARE = 0.6
@@ -111,7 +98,7 @@ def look_at(
             corpus.settings["encoding"] = encodings
         with advice_on_encoding(corpus.files, encodings):
             find_shape(corpus, encodings, column)
-            texts[corpus.name] = _read(corpus, schema, SAMPLE_CHARACTERS // len(corpora))
+            texts[corpus.name] = read_sample(corpus, schema, SAMPLE_CHARACTERS // len(corpora))
     if sum(map(_whole_texts, corpora)) < MIN_DOCUMENTS and (one := _only_texts(corpora)):
         texts = {one.name: _read_divided(one, schema, texts[one.name])}
     documents = sum(corpus.of_all(corpus.documents_read) for corpus in corpora)
@@ -168,89 +155,11 @@ def _read_divided(corpus: Corpus, schema: Json, undivided: list[str]) -> list[st
     corpus.reasons["separator"] = (
         "the texts are few: their parts between empty lines are the documents, so that some are held out"
     )
-    divided = _read(corpus, schema, SAMPLE_CHARACTERS)
+    divided = read_sample(corpus, schema, SAMPLE_CHARACTERS)
     if len(divided) > len(undivided):
         return divided
     del corpus.settings["separator"], corpus.reasons["separator"]
     return undivided
-
-
-def _read(corpus: Corpus, schema: Json, at_most: int) -> list[str]:
-    """Read a sample of a corpus's files, count it, and return its texts."""
-    settings = fill_defaults(corpus.settings, definition(schema, corpus.settings["source"]), schema)
-    files = spread(corpus.files, 3 if corpus.name == "wiki" else SAMPLE_FILES)
-    texts: list[str] = []
-    corpus.bytes_read = 0
-    if corpus.name == "wiki":
-        for file in files:
-            articles, consumed = _articles_of(file, settings)
-            texts += articles
-            corpus.bytes_read += consumed
-    else:
-        recipe = {"name": corpus.name, "settings": settings}
-        converter, left = Converter(recipe), at_most
-        for part, encoding in _parts_of(corpus, files, settings):
-            recipe |= {"settings": settings | encoding, "parts": {"part": [str(file) for file in part]}}
-            before, size = _bytes_read(), sum(file.stat().st_size for file in part)
-            for record in reader_of(recipe)(recipe, "part", converter, {}):
-                if not isinstance(record, Dropped):
-                    texts.append(record["text"])
-                    left -= len(record["text"])
-                if left <= 0:
-                    break
-            corpus.bytes_read += size if left > 0 else min(size, _bytes_read() - before)
-            if left <= 0:
-                break
-    corpus.documents_read = len(texts)
-    corpus.characters_read = sum(map(len, texts))
-    corpus.bytes_of_text_read = sum(len(text.encode()) for text in texts)
-    return texts
-
-
-def _parts_of(corpus: Corpus, files: Sequence[Path], settings: Json) -> Iterator[tuple[Sequence[Path], Json]]:
-    """Yield the files that the reader is given at a time, and the encoding if it is chosen for them.
-
-    Of several encodings the reader itself would choose, and read a file twice: all of it, and then up to where the
-    sample ends. Only the second pass may count.
-    """
-    encodings = settings.get("encoding", "utf-8")
-    if isinstance(encodings, str):
-        yield files, {}
-        return
-    for file in progress(files, description=corpus.name, unit="files"):
-        yield [file], {"encoding": encoding_of(file, encodings)} if is_in_one_encoding(file) else {}
-
-
-def _bytes_read() -> int:
-    """Return the number of bytes that this process has read, in whatever way: packed, in blocks, from a file's end."""
-    return int(psutil.Process().io_counters().read_chars)
-
-
-def _articles_of(file: Path, settings: Json) -> tuple[list[str], int]:
-    """Return the texts of some articles from the middle of a dump, and the bytes read of it."""
-    slices = -(-file.stat().st_size // BYTES_OF_DUMP) if is_multistream(file) else 1
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        before, articles = _bytes_read(), 0
-        with (folder / "part.xml").open("wb") as written:
-            for content, article in read_pages(file, slices // 2, slices, settings, {}):
-                if b"</mediawiki>" not in content:
-                    written.write(content)
-                articles += article is not None
-                if articles == ARTICLES:
-                    break
-            written.write(b"</mediawiki>\n")
-        consumed = min(file.stat().st_size, _bytes_read() - before)
-        if not articles:
-            raise BertlineError(f"{file} holds no articles; name a dump of pages-articles")
-        recipe = Recipe({"name": "wiki", "settings": settings})
-        try:
-            extract_part(recipe, folder / "part.xml", folder / "extracted")
-        except BertlineError as error:  # of the copy
-            raise BertlineError(str(error).replace(str(folder / "part.xml"), str(file))) from None
-        clean_part(recipe, folder / "extracted", folder / "documents.jsonl.zst", folder / "counts.json")
-        with read_compressed(folder / "documents.jsonl.zst") as documents:
-            return [json.loads(line)["text"] for line in documents], consumed
 
 
 def _sample_of(corpora: Sequence[Corpus], texts: Mapping[str, Sequence[str]], characters: int) -> list[str]:
