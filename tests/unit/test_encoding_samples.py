@@ -439,17 +439,24 @@ def test_a_document_of_a_word_goes_with_text_of_any_length_that_fits() -> None:
 def test_a_word_at_the_end_goes_half_of_the_time_with_the_text_before_it() -> None:
     """As much of it as fits."""
     table = rows_of([[[FIRST_WORD] * 20, word(5)], [[FIRST_WORD] * 40]], 20, passes=1000)
-    alone = table[(table[:, 0] == 20) & (table[:, 1] == 25)]
-    behind = table[(table[:, 2] == 20) & (table[:, 3] == 25) & (table[:, 0] < 20) & (table[:, 1] == 20)]
-    behind = behind[behind[:, 1] - behind[:, 0] == 15]
-    assert alone[:, 4].all()
-    assert not behind[:, 4].any()
-    assert 0.3 < len(behind) / (len(alone) + len(behind)) < 0.7
+    before = (table[:, 0] == 0) & (table[:, 3] == 20) & (table[:, 4] == 0)  # a chunk that ends where the word begins
+    of_word = table[np.flatnonzero(before) + 1]
+    is_random = of_word[:, 4] == 1
+    assert (of_word[is_random, :2] == (20, 25)).all()
+    assert (of_word[~is_random, :4] == (5, 20, 20, 25)).all()
+    assert 0.42 < is_random.mean() < 0.58
 
 
-@pytest.mark.parametrize(("tokens", "is_whole"), [(10, True), (11, False)])
-def test_a_word_is_divided_if_another_text_would_have_less_room_than_it(tokens: int, is_whole: bool) -> None:
-    table = rows_of([[word(tokens)], [[FIRST_WORD] * 40]], 20)
+def test_a_text_of_a_single_token_gives_no_pair() -> None:
+    samples = samples_of(make_shard([[[FIRST_WORD]]]), 32, "next_sentence")
+    assert (len(samples.table), samples.unplaced_tokens) == (0, 1)
+
+
+@pytest.mark.parametrize(("maximum", "tokens", "is_whole"), [(20, 10, True), (20, 11, False), (21, 11, False)])
+def test_a_word_is_divided_if_another_text_would_have_less_room_than_it(
+    maximum: int, tokens: int, is_whole: bool
+) -> None:
+    table = rows_of([[word(tokens)], [[FIRST_WORD] * 40]], maximum)
     assert ((table[table[:, 5] == 0, :2] == (0, tokens)).all(axis=1)).any() == is_whole
 
 
