@@ -445,3 +445,23 @@ def test_what_a_comment_quotes_adds_no_line(tmp_path: Path) -> None:
     found = read_yaml(tmp_path / "x.yaml")
     assert list(found["runs"]) == ["own"]
     assert found["evaluation"]["tables"]["t"] == table["settings"]
+
+
+@pytest.mark.parametrize(
+    ("size", "documents", "share"),
+    [
+        (10**6, 1000, 0.05),
+        (10**9, 10**5, 0.005),
+        (2 * 10**10, 10**6, 0.0005),
+        (10**6, 20, 0.1),
+        (10**6, 10, 0.2),
+        (2 * 10**8, 8, 0.2),
+    ],
+)
+def test_the_share_that_is_held_out_is_of_5_percent_or_5_megabytes_and_of_two_documents(
+    tmp_path: Path, size: int, documents: int, share: float
+) -> None:
+    chosen = proposed(size, LAPTOP, 1e11, documents=documents)
+    assert chosen.held_out == share
+    content = configuration("own", "x.yaml", found_text(tmp_path, documents=documents), chosen, LAPTOP)
+    assert (f"As the documents are few, {share:.0%} of them are held out" in content) is (share > 0.05)

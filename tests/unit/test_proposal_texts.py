@@ -615,3 +615,15 @@ def test_the_files_that_are_read_are_spread_over_all(tmp_path: Path, monkeypatch
         (tmp_path / f"{number:02}.txt").write_text(10 * (GERMAN if number >= 15 else f"{SENTENCES[0]} "))
     found = look_at([str(tmp_path)], SCHEMA)
     assert (found.language, found.corpora[0].documents_read) == ("de", 10)
+
+
+@pytest.mark.parametrize(("size", "documents"), [(300, 8), (3000, 800)])
+def test_paragraphs_are_the_documents_of_some_large_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, documents: int
+) -> None:
+    """Of which two would be too much to hold out."""
+    monkeypatch.setattr("bertline.proposal.text.HELD_OUT_BYTES", 2 * 100 * 2000, raising=False)
+    for number in range(8):
+        parts = (f"{size // 300 * text_of(part)[:280]} {number}" for part in range(100))
+        (tmp_path / f"{number}.txt").write_text("\n\n".join(parts))
+    assert look_at([str(tmp_path)], SCHEMA).documents == documents

@@ -10,7 +10,7 @@ from typing import Any
 from bertline.corpus.documents import tidy
 from bertline.files import Json
 from bertline.proposal.machine import VISIBLE, Machine
-from bertline.proposal.sizes import EPOCHS, MASKED, REFERENCE, TOKENS_PER_PARAMETER, Network, Proposal
+from bertline.proposal.sizes import EPOCHS, HELD_OUT_SHARE, MASKED, REFERENCE, TOKENS_PER_PARAMETER, Network, Proposal
 from bertline.proposal.text import OwnText
 from bertline.results.describe import counted
 
@@ -136,6 +136,11 @@ def summary(text: OwnText, proposal: Proposal, machine: Machine) -> list[str]:
         lines.append(
             f"The given time, {rounded_duration(proposal.wanted_seconds)}, is too short: everything but the training "
             f"takes {rounded_duration(proposal.other_seconds)}."
+        )
+    if proposal.held_out > HELD_OUT_SHARE:
+        lines.append(
+            f"As the documents are few, {proposal.held_out:.0%} of them are held out for the loss, and not trained on; "
+            "divide the text into more files to hold out less."
         )
     return lines
 

@@ -42,6 +42,7 @@ CPU_MICRO_BATCH = 1024  # tokens: few fit a CPU's caches
 SECONDS_PER_JOB, SECONDS_PER_MEGABYTE, SECONDS_OF_VOCABULARY = 7.0, 0.5, 0.8
 SECONDS_OF_FINE_TUNINGS = 60.0  # of the six that a table gets, besides their steps
 VOCABULARY_MEGABYTES = 300  # that a vocabulary is trained on
+HELD_OUT_SHARE, HELD_OUT_BYTES, HELD_OUT_DOCUMENTS = 0.05, 5e6, 2
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
@@ -328,9 +329,12 @@ def _shards(text: Amount, machine: Machine) -> int:
 
 
 def _held_out(text: Amount) -> float:
-    """Return the share of the documents that are held out: 5 percent of little text, about 5 MB of much."""
-    share = min(0.05, max(0.0005, 5e6 / max(1, text.bytes)))
-    return float(f"{max(share, min(0.2, 2 / text.documents)):.1g}")
+    """Return the share of the documents that are held out: 5 percent of little text, about 5 MB of much.
+
+    Of few documents it is that of two, so that there is one, and at most a fifth.
+    """
+    share = min(HELD_OUT_SHARE, max(0.0005, HELD_OUT_BYTES / max(1, text.bytes)))
+    return float(f"{max(share, min(0.2, HELD_OUT_DOCUMENTS / text.documents)):.1g}")
 
 
 def _seconds_of_data(text: Amount, shards: int, machine: Machine) -> float:

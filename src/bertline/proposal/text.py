@@ -19,6 +19,7 @@ from bertline.files import Json
 from bertline.proposal.corpora import Corpus, corpora_of, find_shape
 from bertline.proposal.encodings import advice_on_encoding, parse_encodings
 from bertline.proposal.sample import read_sample
+from bertline.proposal.sizes import HELD_OUT_BYTES, HELD_OUT_DOCUMENTS, HELD_OUT_SHARE
 from bertline.results.describe import counted
 
 SAMPLE_CHARACTERS = 12_000_000  # read at most, in all
@@ -99,7 +100,7 @@ def look_at(
         with advice_on_encoding(corpus.files, encodings):
             find_shape(corpus, encodings, column)
             texts[corpus.name] = read_sample(corpus, schema, SAMPLE_CHARACTERS // len(corpora))
-    if sum(map(_whole_texts, corpora)) < MIN_DOCUMENTS and (one := _only_texts(corpora)):
+    if (one := _only_texts(corpora)) and _are_few(one):
         texts = {one.name: _read_divided(one, schema, texts[one.name])}
     documents = sum(corpus.of_all(corpus.documents_read) for corpus in corpora)
     if not any(corpus.characters_read for corpus in corpora):
@@ -138,6 +139,13 @@ def _whole_texts(corpus: Corpus) -> int:
     """Return the number of a corpus's texts before the reader divides those of more than MAX_DOCUMENT_LENGTH."""
     documents = corpus.of_all(corpus.documents_read)
     return min(documents, len(corpus.files)) if _is_of_whole_files(corpus) else documents
+
+
+def _are_few(corpus: Corpus) -> bool:
+    """Return whether too few texts are whole to hold some out, or so few large ones that those would be too much."""
+    texts, size = _whole_texts(corpus), corpus.of_all(corpus.bytes_of_text_read)
+    held_out = size * HELD_OUT_DOCUMENTS / max(1, texts)
+    return texts < MIN_DOCUMENTS or held_out > max(HELD_OUT_BYTES, HELD_OUT_SHARE * size)
 
 
 def _is_of_whole_files(corpus: Corpus) -> bool:
