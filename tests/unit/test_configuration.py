@@ -89,6 +89,8 @@ def set_key(config: dict, key: str, value: object) -> dict:
         ("corpora/wikipedia/templates", {"A" * 51: 1}, f"given '{'A' * 51}', allowed is text of at most 50 characters"),
         ("runs/" + "a" * 201, {}, f"runs: given '{'a' * 201}', allowed is text of at most 200 characters"),
         ("corpora/wikipedia/punkt", "pk{x}", "corpora.wikipedia.punkt: given 'pk{x}', allowed is text matching"),
+        ("corpora/wikipedia/punkt", "p<k_2>", "corpora.wikipedia.punkt: given 'p<k_2>', allowed is text matching"),
+        ("evaluation/glue/cola/url", "https://x/<y>.zip", "given 'https://x/<y>.zip', allowed is text matching"),
     ],
 )
 def test_a_wrong_setting_is_one_line_naming_key_given_and_allowed(

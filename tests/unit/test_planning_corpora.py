@@ -408,3 +408,16 @@ def test_a_language_that_is_not_identified_is_refused_before_anything_is_downloa
     allowed = load_schema(ROOT / "config/config.schema.yaml")["$defs"]["identified_language"]["enum"]
     with pytest.raises(BertlineError, match=f"known are {', '.join(allowed)}$"):
         language_filter({"xyz"}, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("a{b}.txt", "braces for wildcards"), ("n<results>3.txt", "<results> for a variable")]
+)
+def test_a_file_whose_name_snakemake_does_not_take_as_it_is_is_one_line(name: str, what: str) -> None:
+    Path("books", "1 < 2 > 1.txt").write_text("A book.")
+    assert corpora_of(paths=["books/*.txt"])
+    Path("books", name).write_text("Another book.")
+    line = f"configuration: corpora.books.paths: books/{name}: Snakemake takes {what}; rename it"
+    with pytest.raises(BertlineError) as raised:
+        corpora_of(paths=["books/*.txt"])
+    assert str(raised.value) == line

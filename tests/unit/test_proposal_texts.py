@@ -413,6 +413,11 @@ def test_a_brace_in_a_name_and_capitals_in_a_suffix(tmp_path: Path) -> None:
     (tmp_path / "a{b}.txt").write_text("text")
     with pytest.raises(BertlineError, match=r"a\{b\}\.txt: Snakemake takes braces for wildcards; rename it$"):
         look_at([str(tmp_path)], SCHEMA)
+    (tmp_path / "a{b}.txt").rename(tmp_path / "a<results>.txt")
+    with pytest.raises(BertlineError, match=r"a<results>\.txt: Snakemake takes <results> for a variable; rename it$"):
+        look_at([str(tmp_path)], SCHEMA)
+    (tmp_path / "a<results>.txt").rename(tmp_path / "a<2> < b >.txt")
+    assert look_at([str(tmp_path)], SCHEMA, language="de").corpora[0].files
 
 
 def test_a_given_language_and_encoding_are_taken(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from bertline.corpus.unpacking import check_is_text, without_lists
 from bertline.files import Json, check_is_utf8, digest_of_files
 from bertline.fingerprint import STAGE_VERSIONS, fingerprint, stage_versions
 from bertline.planning.entries import CorpusEntry, CorpusText
-from bertline.planning.patterns import find_files, fixed_part
+from bertline.planning.patterns import check_for_snakemake, find_files, fixed_part
 from bertline.results import paths
 from bertline.settings.configuration import definition, strip_defaults
 
@@ -310,6 +310,10 @@ def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
         found, lost = find_files(pattern)
         for path in (*found, *lost):
             check_is_utf8(path)
+            try:
+                check_for_snakemake(path)
+            except BertlineError as error:
+                raise BertlineError(f"configuration: {key}: {error}") from None
         files += map(Path, found)
         if lost:
             also = f", and {len(lost) - 1} more lead nowhere" if lost[1:] else ""
@@ -361,8 +365,6 @@ def _named_files(problems: list[str], key: str, patterns: list[str]) -> dict[str
             if path in seen:
                 continue
             seen.add(path)
-            if "{" in str(path) or "}" in str(path):
-                raise BertlineError(f"configuration: {key}: {path}: Snakemake takes braces for wildcards; rename it")
             name = path.relative_to(fixed_part(pattern)).as_posix()
             if name in named:
                 raise BertlineError(

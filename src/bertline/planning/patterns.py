@@ -5,12 +5,24 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
+import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 
+from bertline.console import BertlineError
 from bertline.files import Json
 from bertline.results import paths
+
+# Snakemake's wildcards, and its variables (pathvars), for which it puts in another path or fails.
+_OF_SNAKEMAKE = re.compile(r"(?P<brace>[{}])|<[a-z][a-z0-9_]*>")
+
+
+def check_for_snakemake(path: str) -> None:
+    """Raise BertlineError for a path that Snakemake would not take as it is."""
+    if found := _OF_SNAKEMAKE.search(path):
+        what = "braces for wildcards" if found["brace"] else f"{found[0]} for a variable"
+        raise BertlineError(f"{path}: Snakemake takes {what}; rename it")
 
 
 def find_files(pattern: str) -> tuple[list[str], list[str]]:

@@ -48,7 +48,7 @@ from bertline.corpus.unpacking import (
     without_lists,
 )
 from bertline.files import Json, check_is_utf8
-from bertline.planning.patterns import find_files
+from bertline.planning.patterns import check_for_snakemake, find_files
 from bertline.proposal.encodings import opened
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
@@ -130,8 +130,7 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = (), divided: Coll
     for path in _folders_first(given):
         for file in _files_in(path):
             check_is_utf8(str(file))
-            if "{" in str(file) or "}" in str(file):
-                raise BertlineError(f"{file}: Snakemake takes braces for wildcards; rename it")
+            check_for_snakemake(str(file))
             if (place := os.path.abspath(file)) in seen:
                 continue
             kind, suffix = _kind_of(file, alone=path.is_file())

@@ -17,6 +17,7 @@ from bertline.console import BertlineError
 from bertline.files import Json, write_atomically
 from bertline.finetuning.examples import read_labelled
 from bertline.finetuning.tables import SUFFIXES, read_records
+from bertline.planning.patterns import check_for_snakemake
 from bertline.proposal.corpora import long_columns, number_of
 
 DEV_SHARE, MIN_ROWS = 0.2, 20
@@ -107,6 +108,9 @@ def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Js
             f"TABLE={','.join(files)} is one file: training would see the rows to score on; give it once, then a part "
             "of its rows is kept for the scores"
         )
+    if len(files) == 2:  # the graph reads them where they are
+        for file in files:
+            _check_path(file)
     columns, count = _look_at(files[0])
     label = _label_of(columns, count, files[0])
     texts, unused = _texts_of(columns, count, label, files[0])
@@ -143,6 +147,13 @@ def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Js
     }
     characters = sum(columns[text].length for text in texts) / count
     return {"name": name, "settings": settings, "reasons": reasons, "rows": count, "characters": characters}
+
+
+def _check_path(file: str) -> None:
+    try:
+        check_for_snakemake(file)
+    except BertlineError as error:
+        raise BertlineError(f"TABLE={error}") from None
 
 
 def divided_into(file: str, folder: Path) -> list[str]:
