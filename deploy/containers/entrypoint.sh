@@ -9,6 +9,8 @@ for folder in benchmarks home logs mlartifacts resources results .snakemake tmp;
     fi
 done
 export HOME=/data/home TMPDIR=/data/tmp
+# Apptainer passes on the environment of a cluster's modules, whose packages are not those of the image.
+unset PYTHONPATH PYTHONHOME
 # The user may be one without a name.
 export LOGNAME="${LOGNAME:-bertline}" MLFLOW_TRACKING_URI="${MLFLOW_TRACKING_URI:-sqlite:////data/mlflow.db}"
 exec "$@"

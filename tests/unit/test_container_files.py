@@ -62,6 +62,24 @@ def test_no_secret_has_a_default_and_the_example_has_none() -> None:
         assert all(use.startswith(":?") for use in uses)
 
 
+def test_every_variable_of_compose_is_described() -> None:
+    described = (ROOT / "deploy/containers/env.example").read_text() + (ROOT / "docs/containers.md").read_text()
+    read = set(re.findall(r"\$\{(\w+)", COMPOSE)) - {"http_proxy", "https_proxy", "no_proxy"}
+    passed_on = {name for name, value in SERVICES["cpu"]["environment"].items() if value is None}
+    assert passed_on == {"HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE"}
+    assert {name for name in read | passed_on if not re.search(rf"\b{name}\b", described)} == set()
+
+
+def test_a_container_takes_no_packages_from_outside() -> None:
+    script = (ROOT / "deploy/containers/entrypoint.sh").read_text()
+    with tempfile.TemporaryDirectory() as folder:
+        script = script.replace("/data", f"{folder}/data").replace("cd /bertline", f"cd {folder}")
+        environment = {**os.environ, "PYTHONPATH": "/opt/modules", "PYTHONHOME": "/opt/python"}
+        command = ["sh", "-c", script, "bertline", "env"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert not re.search("^PYTHON(PATH|HOME)=", done.stdout, flags=re.MULTILINE)
+
+
 def test_everything_that_the_build_may_copy_exists_and_nothing_else_is_allowed() -> None:
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert lines[0] == "*"
