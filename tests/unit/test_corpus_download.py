@@ -20,8 +20,9 @@ from dump_server import CUT, CUT_AND_IGNORE_RANGE, ENDLESS, IGNORE_RANGE, Misbeh
 
 from bertline import __version__
 from bertline.console import BertlineError, without_credentials
-from bertline.corpus import download as module
-from bertline.corpus.download import Expected, download, download_file, name_of_mirror
+from bertline.corpus import http_download as module
+from bertline.corpus.download import download, download_file, name_of_mirror
+from bertline.corpus.expected_file import Expected
 
 CONTENT = random.Random(1).randbytes(3_000_000)  # noqa: S311
 EXPECTED = Expected(size=len(CONTENT), sha1=hashlib.sha1(CONTENT).hexdigest())  # noqa: S324
@@ -184,7 +185,7 @@ def test_giving_up_is_one_line_with_what_each_mirror_answered(
     message = str(caught.value)
     host = server.address.removeprefix("http://")
     assert "\n" not in message
-    assert f"{host}: HTTP 404; {host}: HTTP 503, after 6 failed attempts; 127.0.0.1:9: connection lost" in message
+    assert f"{host}: HTTP 404; {host}: HTTP 503, after 6 failed attempts; 127.0.0.1:9: no connection (" in message
     assert f"{tmp_path / 'absent'}: does not exist" in message
     assert_nothing_is_left(destination)
 
@@ -307,12 +308,19 @@ def test_an_answer_of_unstated_size_has_a_limit(
 
 def test_a_body_is_never_decoded(server: Misbehaving, destination: Path) -> None:
     packed = gzip.compress(bytes(50_000_000))
-    server.files["/bomb"] = server.files["/file.tsv.gz"] = packed
-    server.faults["/bomb"] = server.faults["/file.tsv.gz"] = [("headers", {"Content-Encoding": "gzip"})]
-    with pytest.raises(BertlineError, match=r"encoded \(gzip\), which was not asked for"):
-        download([server.url("/bomb")], destination, Expected())
-    download([server.url("/file.tsv.gz")], destination, Expected())
-    assert destination.read_bytes() == packed
+    for path, encoding in (("/bomb", "gzip"), ("/file.gz", "br"), ("/plain", "Identity"), ("/file.tsv.gz", "X-GZIP")):
+        server.files[path] = packed
+        server.faults[path] = [("headers", {"Content-Encoding": encoding})]
+    server.faults["/named.gz"] = [(302, {"Location": "/cdn"})]
+    server.files["/cdn"] = packed
+    server.faults["/cdn"] = [("headers", {"Content-Encoding": "gzip"})]
+    for path, encoding in (("/bomb", "gzip"), ("/file.gz", "br")):
+        with pytest.raises(BertlineError, match=rf"encoded \({encoding}\), which was not asked for"):
+            download([server.url(path)], destination, Expected())
+    for path in ("/plain", "/file.tsv.gz", "/named.gz"):
+        download([server.url(path)], destination, Expected())
+        assert destination.read_bytes() == packed
+    assert {headers["Accept-Encoding"] for _, headers in server.requests} == {"identity"}
 
 
 def test_a_zip_unpacks_to_a_limited_multiple_of_its_size(tmp_path: Path, destination: Path) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bertline.corpus.download import Expected, download
+from bertline.corpus.download import download
+from bertline.corpus.expected_file import Expected
 
 REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: /end\r\nConnection: close\r\n"
 BODY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"

@@ -10,7 +10,7 @@ import pytest
 from dump_server import serve
 
 from bertline.console import BertlineError
-from bertline.corpus import download
+from bertline.corpus import http_download
 from bertline.corpus.sources import BYTES_PER_SLICE, slices_of
 from bertline.corpus.wikimedia import download_part, list_parts
 
@@ -76,7 +76,7 @@ def test_the_next_mirror_is_asked_over_http(tmp_path: Path) -> None:
 
 
 def test_a_busy_mirror_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(http_download, "FIRST_WAIT_SECONDS", 0.01)
     with serve() as server:
         path = "/enwiki/20261101/dumpstatus.json"
         server.files[path] = json.dumps(dump_status()).encode()

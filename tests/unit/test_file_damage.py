@@ -32,9 +32,10 @@ from test_reporting_nsight import details, raw
 from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
-from bertline.corpus import download as download_module
+from bertline.corpus import http_download
 from bertline.corpus.documents import Document, write_documents
-from bertline.corpus.download import Expected, download
+from bertline.corpus.download import download
+from bertline.corpus.expected_file import Expected
 from bertline.corpus.index import read_index, write_index
 from bertline.corpus.overlap import overlapping_documents, sum_up_overlap
 from bertline.corpus.signatures import SignatureFiles, write_signatures
@@ -473,9 +474,9 @@ def test_changed_headers_of_an_answer_give_the_file_or_one_line(
     tmp_path: Path, status: int, no_hang: Callable[[], None], record_property: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.fsync", lambda _: None)
-    monkeypatch.setattr(download_module, "FIRST_WAIT_SECONDS", 0)
-    monkeypatch.setattr(download_module, "MAX_WAIT_SECONDS", 0)
-    monkeypatch.setattr(download_module, "ATTEMPTS", 2)
+    monkeypatch.setattr(http_download, "FIRST_WAIT_SECONDS", 0)
+    monkeypatch.setattr(http_download, "MAX_WAIT_SECONDS", 0)
+    monkeypatch.setattr(http_download, "ATTEMPTS", 2)
     head, _, body = ANSWERS[status].partition(b"\r\n\r\n")
     draw, output = drawing(f"headers of {status}"), tmp_path / "file.bin"
     heads = [mutate(head, draw) for _ in range(MUTATIONS_OF_EACH_KIND)]

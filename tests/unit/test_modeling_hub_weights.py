@@ -11,7 +11,9 @@ from hub_server import ServedModel, serve_model
 from roberta_folder import write_roberta
 
 from bertline.console import BertlineError
-from bertline.corpus import download
+from bertline.corpus import http_download
+from bertline.corpus.download import download
+from bertline.corpus.expected_file import Expected
 from bertline.modeling.hub_weights import fetch_hub_weights
 from bertline.modeling.huggingface import load_huggingface
 
@@ -57,7 +59,7 @@ def test_weights_configuration_and_tokenizer_arrive_and_nothing_else(model: Serv
 def test_a_cut_download_is_continued_by_the_next_one(
     model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(http_download, "PIECE_BYTES", 1000)
     model.cut.add("model.safetensors")
     message = problem_of(output)
     assert message.startswith("model.safetensors could not be downloaded (127.0.0.1")
@@ -181,9 +183,16 @@ def test_a_model_larger_than_any_that_is_read_is_refused(
     assert model.fetched == []
 
 
-def test_a_token_does_not_follow_a_redirection_to_another_host(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "netrc", ["", "machine 127.0.0.1 login me password mine\n", "default login me password mine\n"]
+)
+def test_a_token_does_not_follow_a_redirection_to_another_host_and_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, netrc: str
+) -> None:
     from hub_server import Answers, serving
 
+    (tmp_path / ".netrc").write_text(netrc)
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     seen: list[str | None] = []
 
     class Storage(Answers):
@@ -196,9 +205,10 @@ def test_a_token_does_not_follow_a_redirection_to_another_host(tmp_path: Path) -
         class Hub(Answers):
             def do_GET(self) -> None:
                 seen.append(self.headers.get("Authorization"))
-                self.answer(302, b"", {"Location": storage.replace("127.0.0.1", "localhost") + "/file"})
+                there = f"{storage.replace('127.0.0.1', 'localhost')}/file"
+                self.answer(302, b"", {"Location": "/other" if self.path == "/file" else there})
 
         with serving(Hub) as hub:
-            download.download([f"{hub}/file"], tmp_path / "file", download.Expected(size=7), token="secret")  # noqa: S106
+            download([f"{hub}/file"], tmp_path / "file", Expected(size=7), token="secret")  # noqa: S106
     assert (tmp_path / "file").read_bytes() == b"content"
-    assert seen == ["Bearer secret", None]
+    assert seen == ["Bearer secret", "Bearer secret", None]

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.corpus.download import Expected, download
+from bertline.corpus.download import download
+from bertline.corpus.expected_file import Expected
 from bertline.files import read_text, sha256_of_file, write_text
 
 WAIT_SECONDS = 2.0

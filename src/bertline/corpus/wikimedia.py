@@ -7,8 +7,10 @@ import tempfile
 from pathlib import Path
 
 from bertline.console import BertlineError
-from bertline.corpus.download import Expected, SourceRefused, download, http_session, name_of_mirror, obtain
+from bertline.corpus.download import download, name_of_mirror, obtain
 from bertline.corpus.dump_files import natural_order
+from bertline.corpus.expected_file import Expected, SourceRefused
+from bertline.corpus.http_download import http_session
 from bertline.corpus.unpacking import DUMP_FILES
 from bertline.files import Json, one_line_damage, parse_json, read_object, write_json
 

@@ -9,7 +9,8 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from bertline.console import BertlineError
-from bertline.corpus.download import Expected, download
+from bertline.corpus.download import download
+from bertline.corpus.expected_file import Expected
 from bertline.corpus.unpacking import Allowance, as_damage_error, zip_members
 from bertline.files import check_replaceable
 from bertline.modeling.conversion import convert_weights

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from bertline.console import BertlineError
-from bertline.corpus.download import Expected, download
+from bertline.corpus.download import download
+from bertline.corpus.expected_file import Expected
 from bertline.files import check_replaceable, fsync_directory
 from bertline.modeling.huggingface_config import SEVERAL_FILES, WEIGHTS_INDEX
 from bertline.results import paths
