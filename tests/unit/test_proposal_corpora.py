@@ -128,6 +128,9 @@ def test_a_column_is_taken_by_its_name_if_its_texts_are_long(tmp_path: Path, row
         ("a.tsv", "id;content\n1;It rained.\n", "semicolons"),
         ("a.csv", 'id;content\n1;"It rained\nall day\nand all night."\n', "semicolons"),
         ("a.csv", "text|label\nIt rained.|a\nIt, again, rained.|b\n", "vertical bars"),
+        ("a.csv", '"id";"content"\n"1";"It rained."\n', "semicolons"),
+        ("a.csv", '"id, old"|"content"\n"1"|"It rained."\n', "vertical bars"),
+        ("a.csv", '"id"\t"content"\n"1"\t"It rained."\n', "tabs"),
     ],
 )
 def test_a_table_divided_by_another_mark_is_told(tmp_path: Path, name: str, content: str, marks: str) -> None:
@@ -136,6 +139,17 @@ def test_a_table_divided_by_another_mark_is_told(tmp_path: Path, name: str, cont
     for column in (None, "content"):
         with pytest.raises(BertlineError, match=rf"/{name}: its columns are divided by {marks}; convert it to CSV"):
             find_shape(corpus, "utf-8", column)
+
+
+def test_a_table_of_tabs_with_quotes_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text('"id"\t"content"\n"1"\t"It rained."\n')
+    [corpus], *_ = corpora_of([str(tmp_path)])
+    with pytest.raises(
+        BertlineError, match=r"/a\.tsv: its names are in quotes, which are a part of the text in \.tsv; c"
+    ):
+        find_shape(corpus, "utf-8", None)
+    find_shape(corpus, "utf-8", '"content"')
+    assert corpus.settings["text"] == '"content"'
 
 
 def test_a_column_that_is_given_may_have_a_semicolon_in_its_name(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -17,6 +19,7 @@ from bertline.corpus.plain_text import Origin, decoded_lines
 from bertline.corpus.unpacking import Allowance, check_is_unpacked, name_without_compression, open_unpacked
 
 DELIMITED, COLUMNAR = (".csv", ".tsv"), (".parquet", ".arrow")
+OTHER_MARKS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # that divide columns in some CSV files
 TABLES = (".jsonl", ".ndjson", ".json", *DELIMITED, *COLUMNAR)
 
 
@@ -118,16 +121,29 @@ def check_columns(found: Iterable[str], columns: Columns, where: str) -> None:
 
 
 def check_delimiter(header: Sequence[str], path: Path) -> None:
-    """Raise BertlineError if the header of a CSV or TSV file is one column, but several by semicolons or tabs.
+    """Raise BertlineError if the header of a CSV or TSV file is one column, but several by another mark.
 
     A column's own name may contain such a mark: check only a header that lacks a column to read.
     """
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
-        mark = "semicolons" if ";" in header[0] else "tabs"
-        raise BertlineError(
-            f"{path}: its columns are divided by {mark}; convert it to CSV with commas (a spreadsheet program does), "
-            "or to .jsonl"
-        )
+    name = next((name for mark, name in OTHER_MARKS.items() if mark in header[0]), None) if len(header) == 1 else None
+    if name is not None:
+        raise divided_by(name, path)
+
+
+def check_first_line(line: str, path: Path) -> None:
+    """Raise BertlineError if another mark divides a line that is no CSV, as of names in quotes."""
+    for mark, name in OTHER_MARKS.items():
+        with suppress(csv.Error):
+            if len(next(csv.reader([line], delimiter=mark, strict=True), [])) > 1:
+                raise divided_by(name, path)
+
+
+def divided_by(name: str, path: Path) -> BertlineError:
+    """Return the error of a table whose columns are divided by another mark than its own."""
+    return BertlineError(
+        f"{path}: its columns are divided by {name}; convert it to CSV with commas (a spreadsheet program does), "
+        "or to .jsonl"
+    )
 
 
 def list_names(names: Iterable[str]) -> str:
@@ -169,15 +185,18 @@ def csv_cells(
     """
     csv.field_size_limit(MAX_ROW_LENGTH)
     lines = (f"{line}\n" for line in decoded_lines(stream, str(path), encoding, MAX_ROW_LENGTH, chosen))
+    first = next(lines, "")
     if _plain_name(path).endswith(".tsv"):
-        table = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
+        table = csv.reader(chain([first], lines), delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
     else:
-        table = csv.reader(lines, strict=True)
+        table = csv.reader(chain([first], lines), strict=True)
     try:
         for values in table:
             if values:
                 yield f"{path}, line {table.line_num}", values
     except csv.Error as error:
+        if table.line_num == 1:
+            check_first_line(first, path)
         raise BertlineError(f"{path}, line {table.line_num} is not CSV ({error}); fix the file") from None
 
 

@@ -119,6 +119,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 else:
                     empty = empty or reader.line_num
         except csv.Error as error:
+            if reader.line_num == 1:
+                _check_first_line(path)
             raise BertlineError(f"{path}: line {reader.line_num}: not CSV ({error}); correct the line") from None
         except UnicodeDecodeError as error:
             raise BertlineError(f"{path} is not UTF-8 ({error.reason}); convert the file") from None
@@ -152,6 +154,12 @@ def _check_delimiter(header: Sequence[str], path: Path) -> None:
     from bertline.corpus.tables import check_delimiter  # imports pyarrow
 
     check_delimiter(header, path)
+
+
+def _check_first_line(path: Path) -> None:
+    from bertline.corpus.tables import check_first_line
+
+    check_first_line(next(read_lines(path))[1], path)
 
 
 def _read_jsonl(path: Path, columns: Sequence[str], check: Check) -> Iterator[Cells]:

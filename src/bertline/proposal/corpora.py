@@ -23,8 +23,10 @@ from bertline.corpus.encodings import Encodings
 from bertline.corpus.json_rows import json_objects
 from bertline.corpus.plain_text import decoded_lines, looks_split
 from bertline.corpus.tables import (
+    OTHER_MARKS,
     TABLES,
     csv_cells,
+    divided_by,
     is_columnar,
     is_delimited,
     list_names,
@@ -53,7 +55,6 @@ from bertline.proposal.encodings import opened
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 ROWS_TO_JUDGE, TABLES_TO_JUDGE = 50, 9
-OTHER_MARKS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # that divide columns in some CSV files
 # Columns that hold the text, in this order of preference; of a table without any with long texts, the longest one.
 TEXT_COLUMNS = ("text", "content", "body", "document", "article", "sentence")
 SHARE_OF_LONGEST = 1 / 3  # of the mean length: from it on, a column is as likely text as the longest
@@ -335,6 +336,8 @@ def _columns_of(file: Path, encoding: Encodings, column: str | None) -> tuple[li
                 _, header = next(cells, ("", []))
                 if len(header) == 1 and column not in header:
                     _check_is_undivided(file, encoding)
+                if column not in header:
+                    check_is_unquoted(header, file)
                 rows = [dict(zip(header, row, strict=False)) for _, row in islice(cells, ROWS_TO_JUDGE - 1)]
             else:
                 rows = [row for _, row in islice(json_objects(stream, file), ROWS_TO_JUDGE)]
@@ -348,6 +351,15 @@ def _columns_of(file: Path, encoding: Encodings, column: str | None) -> tuple[li
     return columns, lengths
 
 
+def check_is_unquoted(header: Sequence[str], file: Path) -> None:
+    """Raise BertlineError if all names of columns are in quotes, as in no other table than a .tsv."""
+    if header and all(len(name) > 1 and name[0] == name[-1] == '"' for name in header):
+        raise BertlineError(
+            f"{file}: its names are in quotes, which are a part of the text in .tsv; convert it to CSV (a spreadsheet "
+            "program does), or to .jsonl"
+        )
+
+
 def _check_is_undivided(file: Path, encoding: Encodings) -> None:
     """Raise BertlineError if another mark than its own divides a table whose header seems to be one column.
 
@@ -358,10 +370,7 @@ def _check_is_undivided(file: Path, encoding: Encodings) -> None:
         header, *rows = [cells for cells in csv.reader((f"{line}\n" for line in lines), delimiter=mark) if cells]
         alike = sum(len(cells) == len(header) for cells in rows)
         if len(header) > 1 and 2 * alike >= len(rows):
-            raise BertlineError(
-                f"{file}: its columns are divided by {name}; convert it to CSV with commas (a spreadsheet program "
-                "does), or to .jsonl"
-            )
+            raise divided_by(name, file)
 
 
 def spread(files: Sequence[Path], at_most: int) -> list[Path]:

@@ -18,7 +18,7 @@ from bertline.files import Json, write_atomically
 from bertline.finetuning.examples import read_labelled
 from bertline.finetuning.tables import SUFFIXES, read_records
 from bertline.planning.patterns import check_for_snakemake
-from bertline.proposal.corpora import long_columns, number_of
+from bertline.proposal.corpora import check_is_unquoted, long_columns, number_of
 
 DEV_SHARE, MIN_ROWS = 0.2, 20
 LABELS = ("label", "labels", "class", "category", "target", "tag", "stars", "rating", "score", "sentiment")
@@ -179,7 +179,9 @@ def _look_at(file: str) -> tuple[dict[str, _Column], int]:
     columns: dict[str, _Column] = {}
     count = 0
     for _, record in read_records(path):
-        columns = columns or {name: _Column() for name in record}
+        if not columns:
+            check_is_unquoted(list(record), path)
+            columns = {name: _Column() for name in record}
         for name, column in columns.items():
             column.add(record.get(name))
         count += 1
