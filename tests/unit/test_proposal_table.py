@@ -173,13 +173,32 @@ def test_a_divided_table_does_not_overwrite_that_of_another_configuration(tmp_pa
     assert "count" in Path(train).read_text()
 
 
-def test_numbers_with_a_decimal_comma_are_no_classes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scores", "example"),
+    [
+        ([f"{number // 7},{number:02}" if number % 3 else f"{number}" for number in range(90)], "0,01"),
+        ([f"{number % 5},{number % 2}" for number in range(40)], "0,0"),
+        ([str(number) if number % 5 else "1,5" for number in range(20)], "1,5"),
+        ([f"{number % 5},000" for number in range(40)], "0,000"),
+        ([f"1,{number:03},000.5" for number in range(60)], "1,000,000.5"),
+    ],
+)
+def test_numbers_with_a_comma_are_no_classes(tmp_path: Path, scores: list[str], example: str) -> None:
     path = tmp_path / "a.csv"
-    scores = [f"{number // 7},{number:02}" if number % 3 else f"{number}" for number in range(90)]
     rows = [f'some words of row {number},"{score}"\n' for number, score in enumerate(scores)]
     path.write_text("".join(["text,score\n", *rows]))
-    with pytest.raises(BertlineError, match=r"a\.csv: column 'score' has numbers with a comma, such as 0,01; write a"):
+    message = (
+        rf"a\.csv: column 'score' has numbers with a comma, such as {example}; write a point, or nothing where it marks "
+        r"thousands$"
+    )
+    with pytest.raises(BertlineError, match=message):
         describe_table([str(path)], tmp_path / "out")
+
+
+def test_classes_may_have_commas(tmp_path: Path) -> None:
+    rows = [{"text": f"some words {n}", "label": ("1,2,3", "4,5", "none")[n % 3]} for n in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert describe_table([str(tmp_path / "a.jsonl")], tmp_path / "out")["settings"]["kind"] == "classification"
 
 
 GOOD = "".join(f'{{"text": "a text of number {n} here", "label": "{"ab"[n % 2]}"}}\n' for n in range(40))

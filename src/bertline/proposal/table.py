@@ -26,7 +26,7 @@ IDS = ("id", "index", "idx", "key")
 MAX_CLASSES = 50
 MAX_NUMBER = 5  # that a network predicts well
 WORDS = 3  # of a short text, about
-DECIMAL_COMMA = re.compile(r"\s*[+-]?\d[\d.]*,\d+\s*")
+NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?(\d[\d.]*,\d+|\d{1,3}(,\d{3})+(\.\d+)?)\s*")  # of decimals, or thousands
 
 
 @dataclass
@@ -39,7 +39,7 @@ class _Column:
     numbers: int = 0
     fractions: int = 0  # numbers that are not whole
     largest: float = 0.0  # absolute value of a finite number
-    with_comma: int = 0  # numbers with a decimal comma
+    with_comma: int = 0  # numbers with a comma
     example: str = ""  # the first of these
     values: set[int] = field(default_factory=set)  # hashes of the different ones, MAX_CLASSES + 1 at most
 
@@ -52,7 +52,7 @@ class _Column:
             if math.isfinite(number):
                 self.fractions += not number.is_integer()
                 self.largest = max(self.largest, abs(number))
-        if isinstance(cell, str) and DECIMAL_COMMA.fullmatch(cell):
+        if isinstance(cell, str) and NUMBER_WITH_COMMA.fullmatch(cell):
             self.with_comma += 1
             self.example = self.example or cell.strip()
         if len(self.values) <= MAX_CLASSES:
@@ -117,9 +117,11 @@ def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Js
     described = columns[label]
     has_many = len(described.values) > MAX_CLASSES
     is_regression = described.numbers == count and (has_many or described.fractions > 0)
-    if has_many and described.with_comma and 2 * (described.numbers + described.with_comma) > count:
+    numbers = described.numbers + described.with_comma
+    if described.with_comma and (numbers == count or (has_many and 2 * numbers > count)):
         raise BertlineError(
-            f"TABLE={files[0]}: column '{label}' has numbers with a comma, such as {described.example}; write a point"
+            f"TABLE={files[0]}: column '{label}' has numbers with a comma, such as {described.example}; write a point, "
+            "or nothing where it marks thousands"
         )
     if len(files) == 1 and count < MIN_ROWS:
         raise BertlineError(f"{files[0]} has {count} rows; {MIN_ROWS} or more are needed to score on some")
