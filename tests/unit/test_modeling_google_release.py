@@ -8,6 +8,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,18 @@ def test_a_zip_that_an_earlier_attempt_left_is_used_only_if_its_digest_is_known(
     assert len(server.requests) == 1
 
 
+def test_what_another_process_converted_meanwhile_is_taken(
+    server: Misbehaving, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def after_another(_: Path) -> Iterator[bool]:
+        yield True
+
+    monkeypatch.setattr("bertline.modeling.google_release.lock_of", after_another)
+    fetch_google_release(output, url=server.url("/absent.zip"))
+    assert server.requests == []
+
+
 def test_a_zip_and_a_folder_of_the_user_s_are_left_alone(server: Misbehaving, output: Path) -> None:
     output.parent.mkdir(parents=True)
     mine = output.with_name("google.zip")
@@ -145,7 +158,9 @@ def test_a_truncated_checkpoint_is_one_line(server: Misbehaving, output: Path) -
     members = release()
     (data,) = (name for name in members if "data-" in name)
     members[data] = members[data][:-50]
-    assert "is cut off: " in problem_of(server, zipped(members), output)
+    problem = problem_of(server, zipped(members), output)
+    assert f"{output.with_name('.google.zip')}/bert_model.ckpt.data-" in problem  # not in a folder that is deleted
+    assert "is cut off: " in problem
     members[data] = members[data][:500] + b"?" + members[data][501:] + bytes(50)
     assert "is damaged: " in problem_of(server, zipped(members), output)
 

@@ -1,7 +1,8 @@
 """Downloads of single files, verified, from the first of several sources that has them.
 
 Data is written to `{destination}.part`, which is renamed once its size and checksum are right. A `.part` left by an
-earlier attempt is continued, if a checksum can show that both halves are of one file.
+earlier attempt is continued, if a checksum can show that both halves are of one file. Only one process downloads a
+file at a time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 import requests
 
 from bertline.console import BertlineError, without_credentials
+from bertline.corpus.download_lock import lock_of
 from bertline.corpus.expected_file import Expected, SourceRefused, write_part
 from bertline.corpus.http_download import fetch, host_of, http_session, is_url
 from bertline.corpus.unpacking import Allowance, as_damage_error, zip_members
@@ -36,6 +38,8 @@ def download(
 ) -> None:
     """Download one file from the first source that has it.
 
+    If another process is downloading the same file, wait for it and take its result.
+
     Args:
         sources: URLs (http, https) or paths of local files, tried in this order.
         destination: written only when complete and verified.
@@ -48,8 +52,9 @@ def download(
     """
     part = destination.with_name(f"{destination.name}.part")
     answers = []
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    with http_session(contact, token) as session:
+    with lock_of(destination) as is_made, http_session(contact, token) as session:
+        if is_made and expected.problem_of(destination) is None:
+            return
         for source in sources:
             try:
                 obtain(session, source, part, expected)
@@ -82,17 +87,20 @@ def download_file(
     if member is None:
         return download([url], output, Expected(sha256=sha256), contact=contact)
     archive, shown = output.with_name(f".{output.name}.zip"), without_credentials(url)
-    download([url], archive, Expected(sha256=sha256), contact=contact)
-    try:
-        allowance = Allowance(archive, MAX_ZIP_RATIO, advice="name another archive")
-        with as_damage_error(shown):
-            for _, packed in zip_members(archive, allowance, Counter(), member.__eq__):
-                with write_atomically(output) as temporary, temporary.open("wb") as unpacked:
-                    shutil.copyfileobj(packed, unpacked)
-                return
-        raise BertlineError(f"{shown} holds no file '{member}'; name another archive")
-    finally:
-        archive.unlink(missing_ok=True)
+    with lock_of(output) as is_made:
+        if is_made:
+            return
+        download([url], archive, Expected(sha256=sha256), contact=contact)
+        try:
+            allowance = Allowance(archive, MAX_ZIP_RATIO, advice="name another archive")
+            with as_damage_error(shown):
+                for _, packed in zip_members(archive, allowance, Counter(), member.__eq__):
+                    with write_atomically(output) as temporary, temporary.open("wb") as unpacked:
+                        shutil.copyfileobj(packed, unpacked)
+                    return
+            raise BertlineError(f"{shown} holds no file '{member}'; name another archive")
+        finally:
+            archive.unlink(missing_ok=True)
 
 
 def name_of_mirror(source: str) -> str:

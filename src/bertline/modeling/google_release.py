@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from bertline.console import BertlineError
 from bertline.corpus.download import download
+from bertline.corpus.download_lock import lock_of
 from bertline.corpus.expected_file import Expected
 from bertline.corpus.unpacking import Allowance, as_damage_error, zip_members
 from bertline.files import check_replaceable
@@ -32,7 +33,8 @@ def fetch_google_release(
 ) -> None:
     """Write a release in Hugging Face's layout.
 
-    The zip is kept next to `output`, hidden, until it is converted, so that an interrupted download can continue.
+    The zip is kept next to `output`, hidden, until it is converted, so that an interrupted download can continue. If
+    another process is writing `output`, wait for it and take its result.
 
     Args:
         output: the folder to write, complete or absent; one that contains nothing but a model is replaced.
@@ -51,12 +53,18 @@ def fetch_google_release(
         return convert_weights(folder, output, lowercase=lowercase)
     check_replaceable(output, FILES)
     archive, expected = output.with_name(f".{output.name}.zip"), Expected(sha256=sha256)
-    if sha256 is None or not archive.exists() or expected.problem_of(archive):
-        download([url], archive, expected, contact=contact)
-    with TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as unpacked:
-        unpack_release(archive, Path(unpacked), source=url)
-        convert_weights(Path(unpacked), output, lowercase=lowercase)
-    archive.unlink()
+    with lock_of(output) as is_made:
+        if is_made:
+            return
+        if sha256 is None or not archive.exists() or expected.problem_of(archive):
+            download([url], archive, expected, contact=contact)
+        with TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as unpacked:
+            unpack_release(archive, Path(unpacked), source=url)
+            try:
+                convert_weights(Path(unpacked), output, lowercase=lowercase)
+            except BertlineError as error:  # the folder is deleted
+                raise BertlineError(str(error).replace(str(Path(unpacked)), str(archive))) from None
+        archive.unlink()
 
 
 def unpack_release(archive: Path, output: Path, *, source: str | None = None) -> None:
