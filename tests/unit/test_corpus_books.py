@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def server() -> Iterator[Misbehaving]:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits, none of which is waited for."""
     found: list[float] = []
-    monkeypatch.setattr(books.time, "sleep", found.append)
+    monkeypatch.setattr(time, "sleep", found.append)
     return found
 
 
@@ -40,7 +41,8 @@ def test_a_book_comes_from_where_mirrors_have_it_with_a_contact_and_a_wait(
     download_book(1342, output, mirrors=[server.url("/none"), server.url("/pg/")], contact="me@university.edu")
     assert output.read_bytes() == TEXT
     assert all("(me@university.edu)" in headers["User-Agent"] for _, headers in server.requests)
-    assert waits == [2.0]
+    # After each address that is asked for, also if it has nothing.
+    assert waits == [2.0] * len(server.requests)
     # As sha256sum would have it.
     assert (tmp_path / "1342.txt.sha256").read_text() == f"{hashlib.sha256(TEXT).hexdigest()}  1342.txt\n"
     subprocess.run(["sha256sum", "--check", "--quiet", "1342.txt.sha256"], cwd=tmp_path, check=True)
@@ -75,6 +77,25 @@ def test_a_given_checksum_counts_more_than_a_recorded_one(tmp_path: Path, server
     with pytest.raises(BertlineError, match="wrong checksum") as caught:
         download_book(11, tmp_path / "11.txt", mirrors=[server.address], sha256="1" * 64)
     assert "corrected" not in str(caught.value)
+
+
+def test_a_recorded_checksum_is_not_written_again(tmp_path: Path, server: Misbehaving) -> None:
+    server.files["/cache/epub/11/pg11.txt"] = TEXT
+    record = tmp_path / "11.txt.sha256"
+    written = f"{hashlib.sha256(TEXT).hexdigest()} *11.txt\n"  # as by sha256sum --binary
+    record.write_text(written)
+    download_book(11, tmp_path / "11.txt", mirrors=[server.address])
+    assert record.read_text() == written
+
+
+def test_an_empty_answer_or_a_page_of_a_login_is_no_book(tmp_path: Path, server: Misbehaving) -> None:
+    server.files |= {"/cache/epub/7/pg7.txt": b"", "/0/7/7-0.txt": b"<html>Log in"}
+    server.faults["/0/7/7-0.txt"] = [("headers", {"Content-Type": "text/html; charset=utf-8"})]
+    with pytest.raises(
+        BertlineError, match=r"the file is empty.*; 127.*sends a web page \(text/html\).*; 127.*HTTP 404"
+    ):
+        download_book(7, tmp_path / "7.txt", mirrors=[server.address])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_book_that_no_mirror_has_and_one_that_is_too_large_are_one_line(

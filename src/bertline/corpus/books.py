@@ -1,13 +1,12 @@
 """Books of Project Gutenberg, by their numbers, from its mirrors.
 
 https://www.gutenberg.org/policy/robot_access.html: the project's own site is for people and blocks programs. Programs
-use a mirror, with two seconds between requests.
+use a mirror, with two seconds between requests; a mirror has a book at one of several paths.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 from bertline.console import BertlineError
@@ -23,7 +22,7 @@ _CHECKSUM = re.compile(r"([0-9a-f]{64}) [ *](?:.*/)?([^/]+)")
 def download_book(
     book: int, output: Path, *, mirrors: list[str], sha256: str | None = None, contact: str | None = None
 ) -> None:
-    """Download the plain text of a book in UTF-8, and wait if it came over the network.
+    """Download the plain text of a book in UTF-8, and wait after each address that is asked for it.
 
     The first download records its checksum in the file `{output}.sha256`, in the format of `sha256sum`. This file is
     never deleted automatically; later downloads are compared with it.
@@ -42,7 +41,7 @@ def download_book(
     expected = Expected(sha256=sha256 or recorded, max_size=MAX_BOOK_BYTES)
     sources = [f"{mirror.rstrip('/')}/{path}" for mirror in mirrors for path in paths_of_book(book)]
     try:
-        download(sources, output, expected, contact=contact)
+        download(sources, output, expected, contact=contact, pause=WAIT_SECONDS)
     except BertlineError as error:
         if "wrong checksum" in str(error) and not sha256:
             raise BertlineError(
@@ -50,9 +49,6 @@ def download_book(
                 "and the results of its corpus"
             ) from None
         raise
-    finally:
-        if any(source.startswith("http") for source in sources):
-            time.sleep(WAIT_SECONDS)
     if recorded is None:
         write_text(record, f"{sha256_of_file(output)}  {output.name}\n")
 

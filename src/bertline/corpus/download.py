@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def download(
     *,
     contact: str | None = None,
     token: str | None = None,
+    pause: float = 0.0,
 ) -> None:
     """Download one file from the first source that has it.
 
@@ -47,6 +49,7 @@ def download(
             sent is continued, because it may be the beginning of another file.
         contact: an e-mail address or URL for the User-Agent; Wikimedia blocks requests without one.
         token: proves the right to read, to the sources' own hosts only.
+        pause: seconds to wait after each URL.
 
     Raises BertlineError with the response of each source.
     """
@@ -64,6 +67,9 @@ def download(
                 part.replace(destination)
                 fsync_directory(destination.parent)
                 return
+            finally:
+                if pause and is_url(source):
+                    time.sleep(pause)
     raise BertlineError(
         f"{destination.name} could not be downloaded ({'; '.join(answers)}); "
         "run the same command again later or name another source"
