@@ -32,6 +32,19 @@ def dump_status(status: str = "done", job: str = "articlesmultistreamdump") -> d
     return {"version": "0.8", "jobs": {job: {"status": status, "updated": "", "files": files}}}
 
 
+# What is no number of bytes, or none that a file of a dump has.
+SIZES = (0, -1, True, 10.7, "12", None, 10**18, 10**300)
+
+
+def with_files(*names: str, size: Any = 10) -> Any:
+    files = {name: {"size": size, "sha1": "a" * 40} for name in names}
+    return {"jobs": {"articlesdump": {"status": "done", "files": files}}}
+
+
+def with_size(size: Any) -> Any:
+    return with_files("a.xml.bz2", size=size)
+
+
 def put(mirror: Path, status: Any) -> str:
     folder = mirror / "enwiki" / "20261101"
     folder.mkdir(parents=True)
@@ -99,6 +112,13 @@ def test_a_busy_mirror_is_asked_again(tmp_path: Path, monkeypatch: pytest.Monkey
             {"jobs": {"articlesdump": {"status": "done", "files": {"../a.xml.bz2": {"size": 1, "sha1": ""}}}}},
             "which is not the name of a file",
         ),
+        *((with_size(size), f"has an unknown form (ValueError('a size of {str(size)[:50]}'))") for size in SIZES),
+        (with_files("a" * 250 + ".xml.bz2"), "which is not the name of a file"),
+        (with_files("a" + "9" * 5000 + ".xml.bz2"), "which is not the name of a file"),
+        (
+            with_files(*(f"a{number}.xml.bz2" for number in range(10_001))),
+            "lists 10,001 files; at most 10,000 are taken",
+        ),
         ([], "has an unknown form"),
         ("<html>", "dumpstatus.json is not JSON"),
         ("[" * 200_000, "dumpstatus.json is not JSON"),
@@ -111,6 +131,18 @@ def test_a_dump_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, statu
     assert message in str(caught.value)
     assert mirror in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_listing_is_read_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = put(tmp_path, dump_status())
+    monkeypatch.setattr("bertline.corpus.wikimedia.MAX_STATUS_BYTES", 100)
+    with serve() as server:
+        path = "/enwiki/20261101/dumpstatus.json"
+        server.files[path] = (tmp_path / path[1:]).read_bytes()
+        with pytest.raises(BertlineError, match="sends more than 100 bytes"):
+            listed(tmp_path, [server.address])
+    monkeypatch.undo()
+    assert len(listed(tmp_path, [mirror])["parts"]) == 4
 
 
 def test_a_date_that_is_gone_names_the_host_and_the_answer(tmp_path: Path) -> None:

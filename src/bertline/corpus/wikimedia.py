@@ -17,7 +17,10 @@ from bertline.files import Json, one_line_damage, parse_json, read_object, write
 # Both contain the same pages; small or old dumps may have only the latter.
 JOBS = ("articlesmultistreamdump", "articlesdump")
 MAX_STATUS_BYTES = 1 << 26  # that of the English Wikipedia has 2 MB
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# Beyond what any wiki has: the English Wikipedia is in some dozens of parts, of up to some GB.
+MAX_PARTS = 10_000
+MAX_PART_BYTES = 1 << 40
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def list_parts(wiki: str, dump: str, mirrors: list[str], output: Path, contact: str | None = None) -> None:
@@ -82,9 +85,11 @@ def _dump_status(mirror: str, wiki: str, dump: str, contact: str | None) -> Json
 
 def _expected(described: Json) -> Expected:
     """Return the size and the checksum of a file. Raises the errors of an unexpected form."""
-    size, sha1 = int(described["size"]), str(described["sha1"])
-    if size < 1 or not re.fullmatch("[0-9a-fA-F]{40}", sha1):
-        raise ValueError(f"size {size}, sha1 {sha1[:50]!r}")
+    size, sha1 = described["size"], described["sha1"]
+    if type(size) is not int or not 1 <= size <= MAX_PART_BYTES:
+        raise ValueError(f"a size of {str(size)[:50]}")
+    if not re.fullmatch("[0-9a-fA-F]{40}", sha1):
+        raise ValueError(f"the sha1 {sha1[:50]!r}")
     return Expected(size=size, sha1=sha1)
 
 
@@ -102,10 +107,11 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
             described = ", ".join(f"{job} is '{state}'" for job, state in states.items()) or f"it has no {JOBS[0]}"
             raise SourceRefused(f"the dump is not done: {described}")
         files = {name: file for name, file in jobs[done]["files"].items() if _is_page_content(name)}
-        ordered = sorted(files, key=natural_order)
-        if not ordered:
+        if not files:
             raise SourceRefused(f"{done} lists no page content (*.xml*.bz2)")
-        for name in ordered:
+        if len(files) > MAX_PARTS:
+            raise SourceRefused(f"{done} lists {len(files):,} files; at most {MAX_PARTS:,} are taken")
+        for name in files:
             if not _PLAIN_NAME.fullmatch(name):  # it becomes a local path, so it may not lead elsewhere
                 raise SourceRefused(f"{done} lists {name!r}, which is not the name of a file")
         return {
@@ -115,7 +121,7 @@ def _parts(status: Json, wiki: str, dump: str) -> Json:
                 "sha1": _expected(files[name]).sha1,
                 "path": f"{wiki}/{dump}/{name}",
             }
-            for index, name in enumerate(ordered)
+            for index, name in enumerate(sorted(files, key=natural_order))
         }
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise SourceRefused(f"its dumpstatus.json has an unknown form ({error!r})") from None
