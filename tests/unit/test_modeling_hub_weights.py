@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import pytest
@@ -212,3 +215,104 @@ def test_a_token_does_not_follow_a_redirection_to_another_host_and_is_not_replac
             download([f"{hub}/file"], tmp_path / "file", Expected(size=7), token="secret")  # noqa: S106
     assert (tmp_path / "file").read_bytes() == b"content"
     assert seen == ["Bearer secret", "Bearer secret", None]
+
+
+@pytest.mark.parametrize(
+    ("name", "stated"),
+    [
+        ("model.safetensors", {"size": "2"}),
+        ("model.safetensors", {"size": -3}),
+        ("model.safetensors", {"size": 2.5}),
+        ("model.safetensors", {"size": True}),
+        ("model.safetensors", {"lfs": {}}),
+        ("model.safetensors", {"lfs": "a"}),
+        ("model.safetensors", {"lfs": {"sha256": 5, "size": 2, "pointerSize": 1}}),
+        ("model.safetensors", {"lfs": {"sha256": "0" * 63}}),
+        ("config.json", {"blobId": 5}),
+        ("config.json", {"blobId": "main"}),
+        ("README.md", {"rfilename": None}),
+        ("README.md", {"rfilename": []}),
+        ("", {"siblings": None}),
+        ("", {"siblings": "abc"}),
+        ("", {"siblings": [5]}),
+        ("", {"sha": None}),
+        ("", {"sha": "main"}),
+    ],
+)
+def test_an_answer_of_an_unknown_form_is_one_line(
+    model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch, name: str, stated: dict[str, Any]
+) -> None:
+    described = model.description()
+    changed = next((file for file in described["siblings"] if file["rfilename"] == name), described)
+    changed |= stated
+    monkeypatch.setattr(model, "description", lambda: described)
+    assert re.search(r"the Hub describes it in an unknown form \(.*\); try again later, or name", problem_of(output))
+    assert model.fetched == []
+
+
+@pytest.mark.parametrize("answer", [[], "model", None, 5])
+def test_an_answer_that_is_no_object_is_one_line(
+    model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    monkeypatch.setattr(model, "description", lambda: answer)
+    assert "the Hub's answer is not a JSON object; try again later" in problem_of(output)
+
+
+def test_the_answer_and_a_file_of_no_stated_size_are_read_up_to_a_limit(
+    model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = model.description()
+    for file in described["siblings"]:
+        file["size"] = None
+    monkeypatch.setattr(model, "description", lambda: described)
+    monkeypatch.setattr("bertline.modeling.hub_weights.MAX_MODEL", 1000)
+    assert "model.safetensors could not be downloaded (" in (message := problem_of(output))
+    assert "sends more than 1,000 bytes" in message
+    monkeypatch.setattr("bertline.modeling.hub_weights.MAX_DESCRIPTION", 100)
+    assert "could not be fetched: sends more than 100 bytes" in problem_of(output)
+
+
+def test_a_model_without_permission_or_network_is_one_line(
+    model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hub_server import Answers
+
+    refusal = (403, {"X-Error-Code": "GatedRepo"}, "accept them on its page and set HF_TOKEN")
+    closed = (
+        403,
+        {"X-Error-Message": "Access is disabled."},
+        r"HTTP 403 \(Access is disabled.\); run the same command",
+    )
+    bad_token = (
+        401,
+        {"X-Error-Message": "Invalid credentials in Authorization header"},
+        "HTTP 401 .Invalid credentials",
+    )
+    answer = Answers.answer
+    for status, headers, message in (refusal, closed, bad_token, (401, {}, "does not exist on the Hub, or is private")):
+        monkeypatch.setattr(
+            Answers, "answer", lambda self, *_, status=status, headers=headers: answer(self, status, b"", headers)
+        )
+        assert re.search(message, problem_of(output))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    requests = len(model.requests)
+    assert "HF_HUB_OFFLINE is set; unset it, or name a folder" in problem_of(output)
+    assert len(model.requests) == requests
+
+
+def test_what_another_process_fetched_is_taken_if_it_is_the_commit(
+    model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch_hub_weights(REPOSITORY, REVISION, output)
+
+    @contextmanager
+    def after_another(_: Path) -> Iterator[bool]:
+        yield True
+
+    monkeypatch.setattr("bertline.modeling.hub_weights.lock_of", after_another)
+    requests = len(model.fetched)
+    fetch_hub_weights(REPOSITORY, REVISION, output)
+    assert len(model.fetched) == requests
+    (output / "config.json").write_bytes(model.files["config.json"].replace(b"{", b"[", 1))
+    fetch_hub_weights(REPOSITORY, REVISION, output)
+    assert (output / "config.json").read_bytes() == model.files["config.json"]
