@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
+import requests
 from dump_server import serve
 from test_corpus_download import self_signed
 
@@ -287,6 +289,18 @@ def test_a_certificate_that_is_not_trusted_and_a_server_without_tls_are_asked_on
     with serve() as plain, pytest.raises(BertlineError, match=r"does not speak TLS as expected \("):
         download([plain.url("/file").replace("http:", "https:")], destination, Expected())
     assert waits == []
+    # A server that restarts.
+    with answering(*[b""] * 6) as (address, _), pytest.raises(BertlineError, match=r"lost .*, after 6 failed"):
+        download([address.replace("http:", "https:")], destination, Expected())
+
+
+def test_a_failure_of_tls_within_a_file_is_temporary(destination: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise requests.exceptions.SSLError(ssl.SSLError(1, "bad record mac"))
+
+    monkeypatch.setattr("bertline.corpus.http_download.write_part", fail)
+    with answering(*[whole(NEW)] * 6) as (address, _), pytest.raises(BertlineError, match=r"lost .*, after 6 failed"):
+        download([address], destination, Expected())
 
 
 def test_a_proxy_that_refuses_and_a_circle_of_redirects_are_named(
