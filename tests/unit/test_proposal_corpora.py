@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,6 +140,36 @@ def test_a_table_divided_by_another_mark_is_told(tmp_path: Path, name: str, cont
     for column in (None, "content"):
         with pytest.raises(BertlineError, match=rf"/{name}: its columns are divided by {marks}; convert it to CSV"):
             find_shape(corpus, "utf-8", column)
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_row"),
+    [
+        (["1,It rained on the old town.", "2,Nobody came that day."], True),
+        (["1,雨が降っていました。とても寒かったです。", "2,みんな家にいました。とても静かでした。"], True),
+        (["id,What did you like about it?", f"1,{9 * 'It was the sea. '}", f"2,{20 * 'The sea. '}"], False),
+        (["text,What did you like about it?", "It was very good.,The sea.", "It was good.,The wind."], False),
+        (["id,customer_review_translated", "1,It was good.", "2,It rained."], False),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+def test_a_row_in_the_place_of_the_names_is_told(tmp_path: Path, name: str, rows: list[str], is_row: bool) -> None:
+    columns, *others = [row.split(",") for row in rows]
+    lines = [json.dumps(dict(zip(columns, row, strict=True))) for row in others]
+    (tmp_path / name).write_text(
+        "\n".join(lines if name == "a.jsonl" else rows).replace(",", "\t" if name == "a.tsv" else ",")
+    )
+    [corpus], *_ = corpora_of([str(tmp_path)])
+    if not is_row or name == "a.jsonl":
+        find_shape(corpus, "utf-8", None)
+        return
+    message = (
+        rf"/{name}: its first line seems to be a row, as '{columns[1]}' is as long as a text; add a first line with "
+        r"names, or rename this one 'text'$"
+    )
+    with pytest.raises(BertlineError, match=message):
+        find_shape(corpus, "utf-8", None)
+    find_shape(corpus, "utf-8", columns[1])
 
 
 def test_a_table_of_tabs_with_quotes_is_told(tmp_path: Path) -> None:

@@ -188,8 +188,8 @@ def test_numbers_with_a_comma_are_no_classes(tmp_path: Path, scores: list[str], 
     rows = [f'some words of row {number},"{score}"\n' for number, score in enumerate(scores)]
     path.write_text("".join(["text,score\n", *rows]))
     message = (
-        rf"a\.csv: column 'score' has numbers with a comma, such as {example}; write a point, or nothing where it marks "
-        r"thousands$"
+        rf"a\.csv: column 'score' has numbers with a comma, such as {example}; write a point, or nothing where it "
+        r"marks thousands$"
     )
     with pytest.raises(BertlineError, match=message):
         describe_table([str(path)], tmp_path / "out")
@@ -316,6 +316,16 @@ def test_labels_of_a_kind_that_no_class_has_are_one_line(tmp_path: Path, label: 
             "a.csv",
             "text,tag\n" + "".join(f"some words {n},tag {n}\n" for n in range(40)),
             r"a\.csv: column 'tag' has 40 different labels in 40 rows: it is no class; name a column of",
+        ),
+        (
+            "a.csv",
+            "".join(f"some words {n},{n % 8 / 8}\n" for n in range(100)),
+            r"a\.csv: its first line is a row, as '0\.0' is the name of the labels' column; add a first line with",
+        ),
+        (
+            "a.csv",
+            "".join(f"The {n}th train did not arrive,{'ab'[n % 2]}\n" for n in range(40)),
+            r"a\.csv: its first line seems to be a row, as 'The 0th train did not arrive' is as long as a text; add a",
         ),
         ("a.parquet", "PAR1 this is not", r"a\.parquet is damaged or truncated"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import glob
 import hashlib
 import os
@@ -12,24 +11,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bertline.console import BertlineError
 from bertline.corpus import text_files
-from bertline.corpus.columnar import first_rows
 from bertline.corpus.dump import BEGIN_TAG, BEGINNING_BYTES
 from bertline.corpus.dump_files import natural_order
 from bertline.corpus.encodings import Encodings
-from bertline.corpus.json_rows import json_objects
 from bertline.corpus.plain_text import decoded_lines, looks_split
 from bertline.corpus.tables import (
-    OTHER_MARKS,
     TABLES,
-    csv_cells,
-    divided_by,
-    is_columnar,
-    is_delimited,
-    list_names,
 )
 from bertline.corpus.text_files import LINES_TO_JUDGE
 from bertline.corpus.unpacking import (
@@ -51,13 +42,11 @@ from bertline.corpus.unpacking import (
 )
 from bertline.files import Json, check_is_utf8
 from bertline.planning.patterns import check_for_snakemake, find_files
+from bertline.proposal.columns import column_of, columns_of
 from bertline.proposal.encodings import opened
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
-ROWS_TO_JUDGE, TABLES_TO_JUDGE = 50, 9
-# Columns that hold the text, in this order of preference; of a table without any with long texts, the longest one.
-TEXT_COLUMNS = ("text", "content", "body", "document", "article", "sentence")
-SHARE_OF_LONGEST = 1 / 3  # of the mean length: from it on, a column is as likely text as the longest
+TABLES_TO_JUDGE = 9
 
 
 class _Kind(NamedTuple):
@@ -239,11 +228,11 @@ def _begins_as_dump(file: Path) -> bool:
 def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
     """Set what the files need to be read: sentences that are divided already, the column of a table."""
     if corpus.name == "tables":
-        tables = {file: _columns_of(file, encoding, column) for file in spread(corpus.files, TABLES_TO_JUDGE)}
+        tables = {file: columns_of(file, encoding, column) for file in spread(corpus.files, TABLES_TO_JUDGE)}
         with_rows = {file: (columns, lengths) for file, (columns, lengths) in tables.items() if columns}
         if not with_rows:
             raise BertlineError(f"{next(iter(tables))} has no rows; give a table with texts")
-        found = {file: _column_of(file, *columns, column) for file, columns in with_rows.items()}
+        found = {file: column_of(file, *columns, column) for file, columns in with_rows.items()}
         chosen = {file: column for file, column in found.items() if column is not None}
         if not chosen:
             raise BertlineError(f"{next(iter(with_rows))} has no column of text; give its name, as COLUMN=text")
@@ -278,34 +267,6 @@ def find_shape(corpus: Corpus, encoding: Encodings, column: str | None) -> None:
         corpus.reasons["sentences"] = "one sentence per line, an empty line between documents"
 
 
-def _column_of(
-    file: Path, columns: Sequence[str], lengths: Mapping[str, float], column: str | None
-) -> tuple[str, str] | None:
-    """Return the column of a table that holds the text, and why it is taken; None without any."""
-    if column is not None and column not in columns:
-        raise BertlineError(f"{file} has no column '{column}' but {list_names(columns)}; give one, as COLUMN=text")
-    long = long_columns(lengths)
-    usual = next((name for wanted in TEXT_COLUMNS for name in long if name.lower() == wanted), None)
-    chosen = column or usual or max(lengths, key=lambda name: lengths[name], default=None)
-    if chosen is None:
-        return None
-    return chosen, "the column of the text" if column or usual else "the column with the longest texts"
-
-
-def long_columns(lengths: Mapping[str, float]) -> list[str]:
-    """Return the columns with texts of at least SHARE_OF_LONGEST of the longest column's mean length."""
-    longest = max(lengths.values(), default=0)
-    return [name for name, length in lengths.items() if length >= SHARE_OF_LONGEST * longest]
-
-
-def number_of(cell: Any) -> float | None:
-    """Return the number that a cell or its text is; None if it is none."""
-    try:
-        return float(cell) if isinstance(cell, str | int | float) else None
-    except (ValueError, OverflowError):
-        return None
-
-
 def _first_lines(file: Path, encoding: Encodings) -> list[str]:
     """Return the first lines of a text, or of an archive's first text."""
     if not is_archive(file.name):
@@ -319,58 +280,6 @@ def _first_lines(file: Path, encoding: Encodings) -> list[str]:
                     return []
                 return list(islice(decoded_lines(stream, f"{file}, member '{name}',", encoding), LINES_TO_JUDGE))
     return []
-
-
-def _columns_of(file: Path, encoding: Encodings, column: str | None) -> tuple[list[str], dict[str, float]]:
-    """Return a table's columns, and the mean length of those that hold text, and not only numbers.
-
-    `column` is the one that was given.
-    """
-    rows: list[Json] = []
-    if is_columnar(file):
-        rows = first_rows(file, ROWS_TO_JUDGE, Allowance(file, UNPACK_RATIO))
-    else:
-        with opened(file) as stream:
-            if is_delimited(file):
-                cells = csv_cells(stream, file, encoding)
-                _, header = next(cells, ("", []))
-                if len(header) == 1 and column not in header:
-                    _check_is_undivided(file, encoding)
-                if column not in header:
-                    check_is_unquoted(header, file)
-                rows = [dict(zip(header, row, strict=False)) for _, row in islice(cells, ROWS_TO_JUDGE - 1)]
-            else:
-                rows = [row for _, row in islice(json_objects(stream, file), ROWS_TO_JUDGE)]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    texts = {name: [row[name] for row in rows if isinstance(row.get(name), str)] for name in columns}
-    lengths = {
-        name: sum(map(len, cells)) / len(rows)
-        for name, cells in texts.items()
-        if any(number_of(cell) is None for cell in cells)
-    }
-    return columns, lengths
-
-
-def check_is_unquoted(header: Sequence[str], file: Path) -> None:
-    """Raise BertlineError if all names of columns are in quotes, as in no other table than a .tsv."""
-    if header and all(len(name) > 1 and name[0] == name[-1] == '"' for name in header):
-        raise BertlineError(
-            f"{file}: its names are in quotes, which are a part of the text in .tsv; convert it to CSV (a spreadsheet "
-            "program does), or to .jsonl"
-        )
-
-
-def _check_is_undivided(file: Path, encoding: Encodings) -> None:
-    """Raise BertlineError if another mark than its own divides a table whose header seems to be one column.
-
-    The name of a single column may contain such a mark: then it does not divide most rows into as many cells.
-    """
-    lines = _first_lines(file, encoding)
-    for mark, name in OTHER_MARKS.items():
-        header, *rows = [cells for cells in csv.reader((f"{line}\n" for line in lines), delimiter=mark) if cells]
-        alike = sum(len(cells) == len(header) for cells in rows)
-        if len(header) > 1 and 2 * alike >= len(rows):
-            raise divided_by(name, file)
 
 
 def spread(files: Sequence[Path], at_most: int) -> list[Path]:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bertline.console import BertlineError
+from bertline.corpus.tables import is_delimited
 from bertline.files import Json, write_atomically
 from bertline.finetuning.examples import read_labelled
 from bertline.finetuning.tables import SUFFIXES, read_records
 from bertline.planning.patterns import check_for_snakemake
-from bertline.proposal.corpora import check_is_unquoted, long_columns, number_of
+from bertline.proposal.columns import check_is_name, check_is_unquoted, long_columns, number_of
 
 DEV_SHARE, MIN_ROWS = 0.2, 20
 LABELS = ("label", "labels", "class", "category", "target", "tag", "stars", "rating", "score", "sentiment")
@@ -114,6 +115,7 @@ def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Js
     columns, count = _look_at(files[0])
     label = _label_of(columns, count, files[0])
     texts, unused = _texts_of(columns, count, label, files[0])
+    _check_has_names(files[0], columns, count, label, texts)
     described = columns[label]
     has_many = len(described.values) > MAX_CLASSES
     is_regression = described.numbers == count and (has_many or described.fractions > 0)
@@ -190,6 +192,18 @@ def _look_at(file: str) -> tuple[dict[str, _Column], int]:
     if not count:
         raise BertlineError(f"TABLE={file} has no rows; give a table with a column of texts and one of labels")
     return columns, count
+
+
+def _check_has_names(file: str, columns: dict[str, _Column], count: int, label: str, texts: list[str]) -> None:
+    """Raise BertlineError if a row seems to be in the place of the columns' names."""
+    if is_delimited(Path(file)) and number_of(label) is not None:
+        raise BertlineError(
+            f"TABLE={file}: its first line is a row, as '{label}' is the name of the labels' column; add a first line "
+            "with names, such as text and label"
+        )
+    if not any(name.lower() in LABELS for name in columns):
+        for text in texts:
+            check_is_name(text, columns, columns[text].length / count, Path(file))
 
 
 def _check_labels(table: _Table, classes: set[str]) -> None:
