@@ -53,7 +53,7 @@ def test_a_short_second_text_is_used_and_what_is_left_out_is_named(tmp_path: Pat
     """A hypothesis of some words beside a long premise is a text; an address or a name of two words is none."""
     path = tmp_path / "pairs.jsonl"
 
-    def described(**more: str) -> tuple[list[str], str]:
+    def described(**more: str) -> tuple[list[str], str, list[str]]:
         rows = [
             {"premise": f"{text_of(n)} {n}", "author": f"Ann Lee {n % 60}", "url": f"https://example.org/{n}.html"}
             | {"hypothesis": f"The wall is old, {n}", "label": "ab"[n % 2], **more}
@@ -61,11 +61,43 @@ def test_a_short_second_text_is_used_and_what_is_left_out_is_named(tmp_path: Pat
         ]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         table = describe_table([str(path)], tmp_path / "out", force=True)
-        return table["settings"]["texts"], table["reasons"]["texts"]
+        return table["settings"]["texts"], table["reasons"]["texts"], table["notes"]
 
-    assert described() == (["premise", "hypothesis"], "the columns of text")
-    more = {"note": "a third text of some words"}
-    assert described(**more) == (["premise"], "the columns of text; not used: hypothesis, note")
+    assert described() == (["premise", "hypothesis"], "the columns of text", [])
+    note = f"Of TABLE={path} taken as text: premise, not hypothesis, note; to read two of them, remove the others."
+    assert described(note="a third text of some words") == (
+        ["premise"],
+        "the columns of text; not used: hypothesis, note",
+        [note],
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "label", "others"),
+    [
+        (["city", "opinion"], "opinion", ["city"]),
+        (["stars", "sentiment"], "stars", ["sentiment"]),
+        (["opinion", "rating"], "rating", ["opinion"]),
+        (["label", "city"], "label", []),
+        (["opinion"], "opinion", []),
+    ],
+)
+def test_other_possible_labels_are_told(tmp_path: Path, columns: list[str], label: str, others: list[str]) -> None:
+    values = {"city": 3}
+    rows = [
+        {"text": f"{text_of(n)} {n}", "note": f"some words {n % 9}"}
+        | {column: f"{column}-{n % values.get(column, 2)}" for column in columns}
+        for n in range(100)
+    ]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = describe_table([str(path)], tmp_path / "out")
+    others += [] if label == "label" else ["note"]
+    assert (table["settings"]["label"], table["settings"]["texts"]) == (label, ["text"])
+    told = f"; not taken: {', '.join(others)}; name the right one 'label'" if others else ""
+    assert table["reasons"]["label"] == f"2 different values{told}"
+    told = f"taken as label: {label}, not {', '.join(others)}; if that is wrong, name the right one 'label'"
+    assert table["notes"] == ([f"Of TABLE={path} {told}."] if others else [])
 
 
 SHA = {"sha": "{:064x}"}

@@ -253,6 +253,17 @@ def made(texts: list[str], **settings: Any) -> NewConfiguration:
     return make_configuration(texts, Path("own.yaml"), machine, seconds=600, time_steps=time_steps, **given)
 
 
+def test_what_was_guessed_of_a_table_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in write_texts(Path("texts"), 8).iterdir():
+        path.write_text(20 * text_of(int(path.stem)) + path.stem)
+    rows = [{"words": f"{text_of(n)} {n}", "opinion": "ab"[n % 2], "city": "xyz"[n % 3]} for n in range(60)]
+    Path("t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = made(["texts"], table=["t.jsonl"])
+    assert "Of TABLE=t.jsonl taken as label: opinion, not city; " in found.summary[-1]
+    assert "not taken: city; name the right one 'label'" in found.content
+
+
 def test_a_column_without_a_table_is_one_line(tmp_path: Path) -> None:
     write_texts(tmp_path)
     with pytest.raises(BertlineError, match=rf"^COLUMN=body: no table is among {tmp_path}; leave COLUMN out$"):

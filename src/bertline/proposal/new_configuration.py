@@ -52,7 +52,7 @@ class NewConfiguration(NamedTuple):
     """A configuration as YAML, and what to report about it.
 
     Attributes:
-        summary: lines about what was found and chosen, also in the comments of `content`.
+        summary: lines about what was found, chosen and guessed, also in the comments of `content`.
         not_read: number of files by suffix that are no texts.
         left_out: tables to fine-tune on that are among the texts, which are not read.
         slowdown: by how many times other programs slow training down here, at least 1.
@@ -254,4 +254,5 @@ def make_configuration(
         plan = plan_of_files([draft])
     if plan.problems:
         raise BertlineError(plan.problems[0])
-    return NewConfiguration(content, summary(found, chosen, machine), found.not_read, found.left_out, slowdown)
+    lines = [*summary(found, chosen, machine), *(described["notes"] if described else ())]
+    return NewConfiguration(content, lines, found.not_read, found.left_out, slowdown)

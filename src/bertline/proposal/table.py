@@ -8,13 +8,13 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
 from bertline.console import BertlineError
-from bertline.corpus.tables import is_delimited
+from bertline.corpus.tables import is_delimited, list_names
 from bertline.files import Json, write_atomically
 from bertline.finetuning.examples import read_labelled
 from bertline.finetuning.tables import SUFFIXES, read_records
@@ -26,6 +26,7 @@ LABELS = ("label", "labels", "class", "category", "target", "tag", "stars", "rat
 IDS = ("id", "index", "idx", "key")
 MAX_CLASSES = 50
 MAX_NUMBER = 5  # that a network predicts well
+NAMED = 5  # columns in a message
 WORDS = 3  # of a short text, about
 NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?(\d[\d.]*,\d+|\d{1,3}(,\d{3})+(\.\d+)?)\s*")  # of decimals, or thousands
 
@@ -86,7 +87,7 @@ def files_of(table: str | None) -> list[str]:
 def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Json:
     """Describe a table for a configuration: its `name`, `settings`, and `reasons` for them.
 
-    The `rows` are their number, `characters` those of a row's texts in the mean.
+    The `rows` are their number, `characters` those of a row's texts in the mean, `notes` lines about what was guessed.
 
     A single file is divided: DEV_SHARE of its rows, chosen by a hash of their content, become the dev set; but none of
     a class that training would then lack. Both are written as JSON Lines. No row is kept in memory.
@@ -113,7 +114,7 @@ def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Js
         for file in files:
             _check_path(file)
     columns, count = _look_at(files[0])
-    label = _label_of(columns, count, files[0])
+    label, other_labels = _label_of(columns, count, files[0])
     texts, unused = _texts_of(columns, count, label, files[0])
     _check_has_names(files[0], columns, count, label, texts)
     described = columns[label]
@@ -131,10 +132,18 @@ def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Js
     name = _name_of(Path(files[0]))
     found = f"more than {MAX_CLASSES}" if has_many else f"{len(described.values)}"
     reasons = {"label": f"{found} different values", "texts": "the columns of text"}
+    guesses = []
+    if others := [column for column in other_labels if column not in texts]:
+        reasons["label"] += f"; not taken: {_some(others)}; name the right one 'label'"
+        guesses.append(f"taken as label: {label}, not {_some(others)}; if that is wrong, name the right one 'label'")
     if is_regression and described.largest > MAX_NUMBER:
         reasons["label"] += f"; scale the numbers to about -{MAX_NUMBER} to {MAX_NUMBER}"
     if unused:
-        reasons["texts"] += f"; not used: {', '.join(unused)}"
+        reasons["texts"] += f"; not used: {_some(unused)}"
+        guesses.append(
+            f"taken as text: {list_names(texts)}, not {_some(unused)}; to read two of them, remove the others"
+        )
+    notes = [f"Of TABLE={files[0]} {guess}." for guess in guesses]
     train, dev = files[0], files[-1]
     if len(files) == 1:
         train, dev = divided_into(files[0], folder)
@@ -150,7 +159,14 @@ def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Js
         "label": label,
     }
     characters = sum(columns[text].length for text in texts) / count
-    return {"name": name, "settings": settings, "reasons": reasons, "rows": count, "characters": characters}
+    return {
+        "name": name,
+        "settings": settings,
+        "reasons": reasons,
+        "rows": count,
+        "characters": characters,
+        "notes": notes,
+    }
 
 
 def _check_path(file: str) -> None:
@@ -158,6 +174,10 @@ def _check_path(file: str) -> None:
         check_for_snakemake(file)
     except BertlineError as error:
         raise BertlineError(f"TABLE={error}") from None
+
+
+def _some(names: Sequence[str]) -> str:
+    return list_names(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
 
 
 def divided_into(file: str, folder: Path) -> list[str]:
@@ -279,15 +299,19 @@ def _is_for_dev(line: str) -> bool:
     return int.from_bytes(hashlib.sha256(line.encode()).digest()[:4]) < DEV_SHARE * 2**32
 
 
-def _label_of(columns: dict[str, _Column], count: int, file: str) -> str:
-    for name in LABELS:
-        if found := next((column for column in columns if column.lower() == name), None):
-            return found
+def _label_of(columns: dict[str, _Column], count: int, file: str) -> tuple[str, list[str]]:
+    """Return the column of labels, and others that could be it, unless one is called `label`.
+
+    It is the one with the most usual name, or else the one of the fewest different values.
+    """
+    usual = [column for name in LABELS for column in columns if column.lower() == name]
     most = min(MAX_CLASSES, count // 2)
     few = {name: len(column.values) for name, column in columns.items() if 1 < len(column.values) <= most}
-    if not few:
+    possible = list(dict.fromkeys([*usual, *sorted(few, key=lambda column: few[column])]))
+    if not possible:
         raise BertlineError(f"TABLE={file} has no column of labels among {', '.join(columns)}; name one 'label'")
-    return min(few, key=lambda column: few[column])
+    label, *others = possible
+    return label, [] if label.lower() == LABELS[0] else others
 
 
 def _texts_of(columns: dict[str, _Column], count: int, label: str, file: str) -> tuple[list[str], list[str]]:
