@@ -83,12 +83,14 @@ def test_the_partial_file_of_an_earlier_run_is_continued(server: Misbehaving, de
     assert ranges(server) == ["bytes=1000-"]
 
 
+@pytest.mark.parametrize("size", [None, len(CONTENT)])
+@pytest.mark.parametrize("left", [b"another file", b"x" * len(CONTENT)])
 def test_the_partial_file_of_an_earlier_run_is_not_trusted_without_a_checksum(
-    server: Misbehaving, destination: Path
+    server: Misbehaving, destination: Path, size: int | None, left: bytes
 ) -> None:
     destination.parent.mkdir()
-    destination.with_name("file.part").write_bytes(b"another file")
-    download([server.url("/file")], destination, Expected())
+    destination.with_name("file.part").write_bytes(left)
+    download([server.url("/file")], destination, Expected(size=size))
     assert destination.read_bytes() == CONTENT
 
 

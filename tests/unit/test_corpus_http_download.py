@@ -121,6 +121,8 @@ def test_without_a_checksum_a_file_is_continued_only_if_its_version_has_a_name(
         [whole(NEW, OTHER_TAG)],
         [rest(NEW, 1500, OTHER_TAG), whole(NEW, OTHER_TAG)],  # although it was asked with If-Range
         [rest(NEW, 1500), whole(NEW, OTHER_TAG)],
+        [status(416, "Content-Range: bytes */1500"), whole(NEW, OTHER_TAG)],  # the new file might be as long
+        [whole(b"", "Transfer-Encoding: chunked", OTHER_TAG), rest(NEW, 0, TAG)],  # nothing arrives of the second
         [whole(NEW, OTHER_TAG, arrives=1000), rest(NEW, 1000, OTHER_TAG)],
     ],
 )
