@@ -97,6 +97,17 @@ def test_of_a_result_that_is_a_link_the_link_is_removed(tmp_path: Path, capsys: 
     assert f"removed {link}, a link; {elsewhere} stays" in capsys.readouterr().out
 
 
+def test_a_table_in_the_folder_of_the_sample_is_kept() -> None:
+    """Where an earlier `make mine OUTPUT=sample.yaml` put it."""
+    Path("made.yaml").write_text(yaml.safe_dump(CONFIG))
+    table, books = Path("resources/sample/reviews-train.jsonl"), Path("resources/sample/books")
+    books.mkdir(parents=True)
+    table.write_text("{}\n")
+    Path("resources/sample/sample.json").write_text("{}\n")
+    runpy.run_path(str(CLEAN))["clean"]("made.yaml")
+    assert list(Path("resources/sample").iterdir()) == [table]
+
+
 def test_models_among_which_a_choice_is_still_to_be_made_are_not_prunable() -> None:
     plan = plan_of(CONFIG)
     choice = next(choice for choice in plan.kept.values() if choice["keep"] == "best" and choice["finetunings"][1:])

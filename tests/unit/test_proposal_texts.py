@@ -205,26 +205,27 @@ def test_a_table_to_fine_tune_on_is_not_among_the_texts(tmp_path: Path, monkeypa
         look_at([table], SCHEMA, tables=[table])
 
 
-@pytest.mark.parametrize("texts", ["resources", ".", "resources/own/t-dev.jsonl"])
+@pytest.mark.parametrize("texts", ["resources", ".", "resources/tables/own/t-dev.jsonl"])
 @pytest.mark.parametrize("is_divided", [False, True])
 def test_the_rows_of_a_divided_table_are_not_among_the_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: str, is_divided: bool
 ) -> None:
     """Whether the table is divided already, by an earlier proposal, or is going to be."""
     monkeypatch.chdir(tmp_path)
-    Path("resources/own").mkdir(parents=True)
+    Path("resources/tables/own").mkdir(parents=True)
     write_table(Path("resources/posts.jsonl"))
     table = write_table(Path("t.csv"))
     if is_divided or texts.endswith(".jsonl"):
         for part in ("train", "dev"):
-            write_table(Path(f"resources/own/t-{part}.jsonl"))
-    before = [path.name for path in Path("resources/own").iterdir()]
+            write_table(Path(f"resources/tables/own/t-{part}.jsonl"))
+    before = [path.name for path in Path("resources/tables/own").iterdir()]
     message = (
-        r"(resources/own/t-(train|dev)\.jsonl, a part of TABLE, is among the texts, as .*jsonl finds it|no text besid)"
+        r"(resources/tables/own/t-(train|dev)\.jsonl, a part of TABLE, is among the texts, as .*jsonl finds it|"
+        "no text besid)"
     )
     with pytest.raises(BertlineError, match=message):
         made([texts], table=[table])
-    assert [path.name for path in Path("resources/own").iterdir()] == before
+    assert [path.name for path in Path("resources/tables/own").iterdir()] == before
 
 
 def test_a_table_may_be_divided_into_a_folder_of_texts_of_another_kind(

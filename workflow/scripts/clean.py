@@ -13,6 +13,8 @@ from bertline.planning.pruning import only_of
 from bertline.planning.resolve import plan_of_files
 from bertline.results import paths
 
+SAMPLE, WRITTEN = Path("resources/sample"), ("books", "glue", "mirror", "sample.json", "squad")
+
 
 def clean(configfile: str = "config/demo.yaml") -> None:
     """Remove the results of a configuration.
@@ -24,11 +26,17 @@ def clean(configfile: str = "config/demo.yaml") -> None:
         plan = plan_of_files([configfile])
     except BertlineError as error:
         raise BertlineError(f"cannot tell what belongs to {configfile}: {error}") from error
-    for path in [*only_of(plan), Path("resources/sample"), Path(paths.WIKI.format(wiki="samplewiki"))]:
+    for path in [*only_of(plan), *_of_sample(), Path(paths.WIKI.format(wiki="samplewiki"))]:
         leads_to = f", a link; {path.resolve()} stays" if path.is_symlink() else ""
         if path.is_dir() or leads_to:
             print(f"removed {path}{leads_to}")
         remove(path)
+
+
+def _of_sample() -> list[Path]:
+    """Return what is the sample's: its folder, but without files of another configuration's table, if it has some."""
+    others = SAMPLE.is_dir() and not SAMPLE.is_symlink() and set(SAMPLE.iterdir()) - {SAMPLE / name for name in WRITTEN}
+    return [SAMPLE / name for name in WRITTEN] if others else [SAMPLE]
 
 
 if __name__ == "__main__":

@@ -205,7 +205,7 @@ def make_configuration(
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", output.stem).lstrip("_.-") or "mine"
     if language is not None:
         _check_language(language)
-    folder = Path("resources", name)
+    folder = Path("resources/tables", name)  # none of another stage, nor the demo's
     found = look_at(
         texts,
         load_schema(SCHEMA),
