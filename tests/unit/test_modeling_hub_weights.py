@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -300,19 +299,20 @@ def test_a_model_without_permission_or_network_is_one_line(
     assert len(model.requests) == requests
 
 
-def test_what_another_process_fetched_is_taken_if_it_is_the_commit(
-    model: ServedModel, output: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_has_the_commit_is_not_fetched_again(model: ServedModel, output: Path) -> None:
+    """As who waited for another process finds it."""
     fetch_hub_weights(REPOSITORY, REVISION, output)
-
-    @contextmanager
-    def after_another(_: Path) -> Iterator[bool]:
-        yield True
-
-    monkeypatch.setattr("bertline.modeling.hub_weights.lock_of", after_another)
+    (output / ".snakemake_timestamp").touch()
     requests = len(model.fetched)
     fetch_hub_weights(REPOSITORY, REVISION, output)
     assert len(model.fetched) == requests
-    (output / "config.json").write_bytes(model.files["config.json"].replace(b"{", b"[", 1))
-    fetch_hub_weights(REPOSITORY, REVISION, output)
-    assert (output / "config.json").read_bytes() == model.files["config.json"]
+    for name, content in {
+        "config.json": model.files["config.json"].replace(b"{", b"[", 1),
+        "model.safetensors": model.files["model.safetensors"][:-1],
+        "vocab.txt": b"of another commit",
+    }.items():
+        (output / name).write_bytes(content)
+        fetch_hub_weights(REPOSITORY, REVISION, output)
+        assert {path.name: path.read_bytes() for path in output.iterdir()} == {
+            name: model.files[name] for name in FETCHED
+        }

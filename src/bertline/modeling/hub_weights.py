@@ -9,6 +9,7 @@ import hashlib
 import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -18,7 +19,7 @@ from bertline.corpus.download import download, obtain
 from bertline.corpus.download_lock import lock_of
 from bertline.corpus.expected_file import Expected, SourceRefused
 from bertline.corpus.http_download import http_session
-from bertline.files import Json, check_replaceable, fsync_directory, parse_json
+from bertline.files import SNAKEMAKES, Json, check_replaceable, fsync_directory, parse_json
 from bertline.modeling.huggingface_config import SEVERAL_FILES, WEIGHTS_INDEX
 from bertline.results import paths
 
@@ -41,7 +42,7 @@ class _Stated:
         return Expected(size=self.size, sha256=self.sha256, max_size=MAX_MODEL)
 
     def is_of(self, path: Path) -> bool:
-        return path.exists() and self.expected.problem_of(path) is None and self.has_git_id_of(path)
+        return self.expected.problem_of(path) is None and self.has_git_id_of(path)
 
     def has_git_id_of(self, path: Path) -> bool:
         if self.sha256 or not self.git_id:
@@ -58,7 +59,7 @@ def fetch_hub_weights(repository: str, revision: str, output: Path, *, contact: 
     Args:
         repository: its id, owner/name. HF_TOKEN is used for a private or a gated one.
         revision: the commit, all 40 digits.
-        output: the folder to write, complete or absent; one that contains nothing but a model is replaced.
+        output: the folder to write, complete or absent; one that contains nothing but another model is replaced.
         contact: an e-mail address or a URL, for the User-Agent.
 
     Raises BertlineError if the Hub does not have the commit, if that lacks a file or has its weights only as a pickle,
@@ -75,8 +76,8 @@ def fetch_hub_weights(repository: str, revision: str, output: Path, *, contact: 
     size = sum(stated.size or 0 for stated in wanted.values())
     if size > MAX_MODEL:
         raise BertlineError(f"{name} has {size:,} bytes, allowed are {MAX_MODEL:,}; choose a smaller model")
-    with lock_of(output) as is_made:
-        if is_made and all(stated.is_of(output / file) for file, stated in wanted.items()):
+    with lock_of(output):
+        if _is_complete(output, wanted):  # by another process, perhaps
             return
         unfinished = output.with_name(f".{output.name}.part")
         for file, stated in wanted.items():
@@ -94,6 +95,12 @@ def fetch_hub_weights(repository: str, revision: str, output: Path, *, contact: 
         shutil.rmtree(output, ignore_errors=True)
         unfinished.replace(output)
         fsync_directory(output.parent)
+
+
+def _is_complete(folder: Path, wanted: Mapping[str, _Stated]) -> bool:
+    """Return whether a folder has the wanted files, and no others of a model."""
+    found = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    return found - {SNAKEMAKES} == set(wanted) and all(stated.is_of(folder / name) for name, stated in wanted.items())
 
 
 def _stated_files(repository: str, revision: str, contact: str | None, token: str | None) -> dict[str, _Stated]:
