@@ -10,7 +10,16 @@ from typing import Any
 from bertline.corpus.documents import tidy
 from bertline.files import Json
 from bertline.proposal.machine import VISIBLE, Machine
-from bertline.proposal.sizes import EPOCHS, HELD_OUT_SHARE, MASKED, REFERENCE, TOKENS_PER_PARAMETER, Network, Proposal
+from bertline.proposal.sizes import (
+    COMPILED_GAIN,
+    EPOCHS,
+    HELD_OUT_SHARE,
+    MASKED,
+    REFERENCE,
+    TOKENS_PER_PARAMETER,
+    Network,
+    Proposal,
+)
 from bertline.proposal.text import OwnText
 from bertline.results.describe import counted
 
@@ -132,6 +141,11 @@ def summary(text: OwnText, proposal: Proposal, machine: Machine) -> list[str]:
         f"A BERT for your own text. Found: {found}, language {text.language} ({text.share:.0%} of a sample).",
         f"Sized to {machine.device}: about {rounded_duration(proposal.seconds)}, including {training} of training.",
     ]
+    if proposal.compiled and not machine.gpus:
+        lines.append(
+            f"The training is compiled, and taken to be {COMPILED_GAIN:g} times as fast as the timed steps; the time "
+            "of `make plan` is that of steps that are not compiled."
+        )
     if proposal.seconds > 1.2 * proposal.wanted_seconds:
         lines.append(
             f"The given time, {rounded_duration(proposal.wanted_seconds)}, is too short: everything but the training "

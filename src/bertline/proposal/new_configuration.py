@@ -148,7 +148,7 @@ def time_steps(machine: Machine, network: Network, length: int, batch: int, voca
     options = ["--micro-batch-tokens", str(micro_batch_for(machine) or "auto")]
     timed = run_trial(recipe, processes=processes, threads=threads, options=options)
     if timed["fits"]:
-        record_speed(recipe, timed)
+        record_speed(recipe, timed | {"device": f"{timed['device']}, not compiled"})
     return timed
 
 
