@@ -172,6 +172,37 @@ def test_a_row_in_the_place_of_the_names_is_told(tmp_path: Path, name: str, rows
     find_shape(corpus, "utf-8", columns[1])
 
 
+def test_numbers_with_a_comma_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Preis,Menge\n" + '"5,3","1.200,50"\n"12,75","1,200,000"\n' * 9)
+    with pytest.raises(BertlineError, match=r"a\.csv has no column of text; give its name, as COLUMN=text$"):
+        shaped(tmp_path)
+
+
+def test_the_column_of_the_text_is_judged_by_many_rows(tmp_path: Path) -> None:
+    rows = ["1,kurz,", *(f'{number},kurz,"{text_of(number)}"' for number in range(2, 9))]
+    (tmp_path / "a.csv").write_text("\n".join(["nr,art,inhalt", *rows, ""]))
+    assert shaped(tmp_path).settings["text"] == "inhalt"
+
+
+@pytest.mark.parametrize("content", ['{\n  "a": 1\n}\n', "[1, 2]\n", '"a"\n'])
+def test_json_that_is_no_table_is_told_to_be_moved(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(BertlineError, match=r"a\.json, line 1.*; if it is no text, move the file to another folder$"):
+        shaped(tmp_path)
+
+
+def test_files_in_hidden_folders_are_told(tmp_path: Path) -> None:
+    put(tmp_path, "a.txt", ".b.txt")
+    for folder in (".old/deep", "sub/.old", ".empty"):
+        (tmp_path / folder).mkdir(parents=True)
+    put(tmp_path / ".old", "a.txt")
+    put(tmp_path / ".old/deep", "b.txt")
+    put(tmp_path / "sub/.old", "a.txt")
+    found = corpora_of([str(tmp_path), str(tmp_path / "sub")])
+    assert found.not_read == {f"in {tmp_path}/.old": 2, f"in {tmp_path}/sub/.old": 1}
+    assert [len(corpus.files) for corpus in found.corpora] == [1]
+
+
 def test_a_table_of_tabs_with_quotes_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text('"id"\t"content"\n"1"\t"It rained."\n')
     [corpus], *_ = corpora_of([str(tmp_path)])

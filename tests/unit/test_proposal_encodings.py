@@ -52,6 +52,24 @@ def test_the_encodings_to_give_are_told_and_never_guessed(tmp_path: Path) -> Non
         assert refusal(unknown).startswith("the encoding '")
 
 
+def test_of_a_file_that_is_utf_8_no_other_encoding_is_advised(tmp_path: Path) -> None:
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_bytes(f"{number}: 雨が降っていました。".encode("shift_jis"))
+    (tmp_path / "2.txt").write_text("Et voilà, 5 €.")
+
+    def refusal() -> str:
+        with pytest.raises(BertlineError) as raised:
+            look_at([str(tmp_path)], SCHEMA, language="de", encoding="shift_jis")
+        return str(raised.value).partition(" as ")[2]
+
+    line = "1 of 8 files (2.txt): byte 8 is 0xa0; it is valid UTF-8, give ENCODING=utf-8,shift_jis"
+    assert refusal() == line
+    assert look_at([str(tmp_path)], SCHEMA, language="ja", encoding="utf-8,shift_jis").documents == 8
+    for number in range(8):
+        (tmp_path / f"{number}.txt").write_text("Et voilà, 5 €.")
+    assert refusal().endswith("it is valid UTF-8, give ENCODING=utf-8")
+
+
 def test_the_encodings_to_give_are_accepted(tmp_path: Path) -> None:
     """In their order: `latin-1`, which decodes anything, stays the last."""
     for number in range(8):

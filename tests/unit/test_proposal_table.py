@@ -318,6 +318,17 @@ def test_labels_of_a_kind_that_no_class_has_are_one_line(tmp_path: Path, label: 
         ("a.tsv", '"text"\t"label"\n"some text"\t"a"\n', r"a\.tsv: its names are in quotes, which are a part of the"),
         ("a.csv", "label\n" + "a\nb\n" * 40, "no column of texts besides 'label'; add one"),
         ("a.csv", "text,label\n" + "12345,a\n12346,b\n" * 40, "no column of texts besides 'label'; add one"),
+        (
+            "a.csv",
+            b"text,label\n" + b"some words,a\n" * 9 + b"caf\xe9 \x96 x,b\n",
+            r"a\.csv is not UTF-8: byte 131 is 0xe9 \(.*\); convert the file, as cp1252 if that reads it well "
+            r"\(iconv -f cp1252 -t utf-8\)$",
+        ),
+        (
+            "a.tsv",
+            b"text\tlabel\ncaf\xe9 x\tb\n",
+            r"a\.tsv: line 2: not UTF-8: byte 14 is 0xe9 \(.*\); convert the file, as latin-1 if that reads it well",
+        ),
         ("a.csv", "text,label\nsome text,a\n", r"has 1 rows; 20 or more are needed"),
         ("a.jsonl", "[1, 2]\n" * 30, r"a\.jsonl: line 1: no JSON object"),
         ("a.jsonl", GOOD + "3\n", r"a\.jsonl: line 41: no JSON object"),
@@ -362,8 +373,10 @@ def test_labels_of_a_kind_that_no_class_has_are_one_line(tmp_path: Path, label: 
         ("a.parquet", "PAR1 this is not", r"a\.parquet is damaged or truncated"),
     ],
 )
-def test_a_table_that_cannot_be_used_is_one_line(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+def test_a_table_that_cannot_be_used_is_one_line(
+    tmp_path: Path, name: str, content: str | bytes | None, message: str
+) -> None:
     if content is not None:
-        (tmp_path / name).write_text(content)
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(BertlineError, match=message):
         describe_table([str(tmp_path / name)], tmp_path)

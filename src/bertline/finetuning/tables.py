@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertline.console import BertlineError
+from bertline.corpus.encodings import WrongEncoding, decoded
 from bertline.files import Json, parse_json
 
 MAX_CELL_LENGTH = 2**31 - 1  # a cell may contain a whole book; the csv module's default limit is 128 KiB
@@ -93,8 +94,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(file, start=1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise BertlineError(f"{path}: line {number}: not UTF-8 ({error.reason}); convert the file") from None
+            except UnicodeDecodeError:
+                raise _not_utf_8(path, f"{path}: line {number}: not UTF-8") from None
             yield number, text
 
 
@@ -122,8 +123,22 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             if reader.line_num == 1:
                 _check_first_line(path)
             raise BertlineError(f"{path}: line {reader.line_num}: not CSV ({error}); correct the line") from None
-        except UnicodeDecodeError as error:
-            raise BertlineError(f"{path} is not UTF-8 ({error.reason}); convert the file") from None
+        except UnicodeDecodeError:
+            raise _not_utf_8(path, f"{path} is not UTF-8") from None
+
+
+def _not_utf_8(path: Path, what: str) -> BertlineError:
+    """Return the error of a file with bytes that are not UTF-8: the first of them, and how to convert the file."""
+    try:
+        with path.open("rb") as file:
+            for _ in decoded(file, str(path), "utf-8"):
+                pass
+    except WrongEncoding as error:
+        such = (
+            f", as {error.advised} if that reads it well (iconv -f {error.advised} -t utf-8)" if error.advised else ""
+        )
+        return BertlineError(f"{what}: {error.reason}; convert the file{such}")
+    return BertlineError(f"{what}; convert the file")  # it changed meanwhile
 
 
 def _select(

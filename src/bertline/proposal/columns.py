@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bertline.console import BertlineError
 from bertline.corpus.columnar import first_rows
 from bertline.corpus.documents import tidy
-from bertline.corpus.encodings import Encodings
+from bertline.corpus.encodings import Encodings, WrongEncoding
 from bertline.corpus.json_rows import json_objects
 from bertline.corpus.plain_text import decoded_lines
 from bertline.corpus.tables import OTHER_MARKS, csv_cells, divided_by, is_columnar, is_delimited, list_names
@@ -21,6 +22,7 @@ from bertline.files import Json
 from bertline.proposal.encodings import opened
 
 ROWS_TO_JUDGE = 50
+NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?(\d[\d.]*,\d+|\d{1,3}(,\d{3})+(\.\d+)?)\s*")  # of decimals, or thousands
 # Columns that hold the text, in this order of preference; of a table without any with long texts, the longest one.
 TEXT_COLUMNS = ("text", "content", "body", "document", "article", "sentence")
 SHARE_OF_LONGEST = 1 / 3  # of the mean length: from it on, a column is as likely text as the longest
@@ -46,15 +48,24 @@ def columns_of(file: Path, encoding: Encodings, column: str | None) -> tuple[lis
                     check_is_unquoted(header, file)
                 rows = [dict(zip(header, row, strict=False)) for _, row in islice(cells, ROWS_TO_JUDGE - 1)]
             else:
-                rows = [row for _, row in islice(json_objects(stream, file), ROWS_TO_JUDGE)]
+                rows = _first_objects(stream, file)
     columns = list(dict.fromkeys(name for row in rows for name in row))
     texts = {name: [row[name] for row in rows if isinstance(row.get(name), str)] for name in columns}
     lengths = {
         name: sum(map(len, cells)) / len(rows)
         for name, cells in texts.items()
-        if any(number_of(cell) is None for cell in cells)
+        if any(number_of(cell) is None and not NUMBER_WITH_COMMA.fullmatch(cell) for cell in cells)
     }
     return columns, lengths
+
+
+def _first_objects(stream: BinaryIO, file: Path) -> list[Json]:
+    try:
+        return [row for _, row in islice(json_objects(stream, file), ROWS_TO_JUDGE)]
+    except WrongEncoding:
+        raise
+    except BertlineError as error:  # such as a file of settings among texts
+        raise BertlineError(f"{error}; if it is no text, move the file to another folder") from None
 
 
 def check_is_unquoted(header: Sequence[str], file: Path) -> None:

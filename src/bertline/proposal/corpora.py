@@ -92,7 +92,8 @@ class FoundFiles(NamedTuple):
 
     Attributes:
         corpora: the files that are read, grouped by how.
-        not_read: suffixes of files that are not text by their names, or XML but no wiki's dump, with their numbers.
+        not_read: suffixes of files that are not text by their names, or XML but no wiki's dump, with their numbers;
+            also folders with a dot before their names.
         left_out: files that are not read because they are tables to fine-tune on.
     """
 
@@ -151,6 +152,8 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = (), divided: Coll
         if pattern in used:
             raise BertlineError(f"{place} is no dump of a wiki, but {pattern} finds it, too; move it to another folder")
     others = Counter(suffix for suffix, _ in not_read.values())
+    for path in filter(Path.is_dir, map(Path, given)):
+        others |= _hidden_in(path)
     if left_out and not by_kind:
         raise BertlineError(f"{', '.join(given)}: no text besides TABLE={','.join(map(str, left_out))}; give others")
     if not by_kind:
@@ -194,6 +197,18 @@ def _files_in(path: Path) -> Iterator[Path]:
         more = f" (and {len(lost) - 1} more)" if lost[1:] else ""
         raise BertlineError(f"{lost[0]} is a link that leads nowhere{more}; remove it, or put its file there")
     yield from map(Path, files)
+
+
+def _hidden_in(path: Path) -> Counter[str]:
+    """Return the number of files in each folder with a dot before its name, which no pattern finds."""
+    hidden: Counter[str] = Counter()
+    for folder, folders, _ in os.walk(path):
+        for name in [name for name in folders if name.startswith(".")]:
+            folders.remove(name)
+            below = Path(folder, name)
+            if number := sum(len(files) for _, _, files in os.walk(below)):
+                hidden[f"in {below.as_posix()}"] = number
+    return hidden
 
 
 def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:

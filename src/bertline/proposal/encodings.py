@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from bertline.corpus.encodings import (
     Encodings,
     WrongEncoding,
     check_encoding,
+    decoded,
     decodes_anything,
     first_that_decodes,
     mark_of,
@@ -127,11 +128,13 @@ def _advice(wrong: dict[Path, WrongEncoding], checked: int, number: int, encodin
         advice = _advice_for_nul(begins) if problem.reason == HAS_NUL else "give another ENCODING, or convert the files"
         return f"{what}: {problem.reason}; {advice}"
     around, at = _around(first, problem.offset)
-    needed = {file: _one_byte_encoding(file) for file, one in wrong.items() if file == first or _is_one_byte(file, one)}
+    needed = {file: _likely_encoding(file) for file, one in wrong.items() if file == first or _is_one_byte(file, one)}
     reading = needed[first]
     before, after = (part.decode(reading, "replace") for part in (around[:at], around[at:]))
     word = re.split(r"\s", before)[-1] + re.split(r"\s", after)[0]
-    others = [one for one in ("cp1252", "latin-1") if one in needed.values()]
+    others = [one for one in ("utf-8", "cp1252", "latin-1") if one in needed.values()]
+    if reading == "utf-8":
+        return f"{what}: byte {problem.offset} is 0x{around[at]:02x}; it is valid UTF-8, {give(others)}"
     return (
         f"{what}: byte {problem.offset} is 0x{around[at]:02x}; if {reading} reads it well ('{word}'), {give(others)}, "
         f"otherwise another encoding, or convert the files (iconv -f {reading.replace('-', '')} -t utf-8)"
@@ -142,17 +145,23 @@ def _is_one_byte(file: Path, problem: WrongEncoding) -> bool:
     return problem.offset is not None and mark_of(_beginning(file)) is None
 
 
-def _one_byte_encoding(file: Path) -> str:
+def _likely_encoding(file: Path) -> str:
+    """Return the encoding of a file: UTF-8 if it is valid there, or else one with a byte for each character."""
+    with suppress(WrongEncoding), opened(file) as stream:
+        for _ in decoded(stream, str(file), "utf-8"):
+            pass
+        return "utf-8"
     with opened(file) as stream:
         blocks = iter(partial(stream.read, CHUNK_BYTES), b"")
         return one_byte_encoding(islice(blocks, 1 + BYTES_TO_CHECK // CHUNK_BYTES))
 
 
 def _with(others: Sequence[str], encodings: Sequence[str]) -> list[str]:
-    """Return the encodings with others, in an order in which each can be tried."""
+    """Return the encodings with others, in an order in which each can be tried: few texts in others are UTF-8."""
     rest = [one for one in encodings if one not in others]
     last = [one for one in (*others, *rest) if decodes_anything(one)][:1]
-    return [one for one in (*rest, *others) if not decodes_anything(one)] + last
+    tried = [one for one in (*rest, *others) if not decodes_anything(one)]
+    return sorted(tried, key=lambda one: one != "utf-8") + last
 
 
 def _around(file: Path, offset: int) -> tuple[bytes, int]:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from bertline.files import Json, write_atomically
 from bertline.finetuning.examples import read_labelled
 from bertline.finetuning.tables import SUFFIXES, read_records
 from bertline.planning.patterns import check_for_snakemake
-from bertline.proposal.columns import check_is_name, check_is_unquoted, long_columns, number_of
+from bertline.proposal.columns import NUMBER_WITH_COMMA, check_is_name, check_is_unquoted, long_columns, number_of
 
 DEV_SHARE, MIN_ROWS = 0.2, 20
 LABELS = ("label", "labels", "class", "category", "target", "tag", "stars", "rating", "score", "sentiment")
@@ -28,7 +27,6 @@ MAX_CLASSES = 50
 MAX_NUMBER = 5  # that a network predicts well
 NAMED = 5  # columns in a message
 WORDS = 3  # of a short text, about
-NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?(\d[\d.]*,\d+|\d{1,3}(,\d{3})+(\.\d+)?)\s*")  # of decimals, or thousands
 
 
 @dataclass
