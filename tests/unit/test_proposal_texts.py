@@ -644,3 +644,15 @@ def test_paragraphs_are_the_documents_of_some_large_texts(
         parts = (f"{size // 300 * text_of(part)[:280]} {number}" for part in range(100))
         (tmp_path / f"{number}.txt").write_text("\n\n".join(parts))
     assert look_at([str(tmp_path)], SCHEMA).documents == documents
+
+
+def test_the_share_of_a_language_does_not_depend_on_the_bytes_of_its_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertline.proposal.text.SAMPLE_CHARACTERS", 400_000)
+    write_large(tmp_path / "a.txt", "Она прочитала письмо дважды, и потом она положила его обратно в ящик стола. ")
+    for name in ("b.txt", "c.txt"):
+        write_large(tmp_path / name, GERMAN)
+    found = look_at([str(tmp_path)], SCHEMA)
+    assert (found.language, found.share) == ("de", pytest.approx(2 / 3, abs=0.04))
+    assert found.characters == pytest.approx(3_000_000, rel=0.06)

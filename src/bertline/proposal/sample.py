@@ -32,6 +32,7 @@ SAMPLE_FILES, SAMPLE_DUMPS = 400, 3
 # Of a file that is read in part, other than plain text: readers take a megabyte at a time, and what of it was used is
 # known from the second on.
 MIN_SHARE = 2_000_000
+BEGINNING_BYTES = 1 << 16
 CHECKED = 10_000  # characters after which the bytes are looked at again
 ARTICLES, BYTES_OF_DUMP = 400, 10_000_000
 
@@ -52,14 +53,13 @@ def read_sample(corpus: Corpus, schema: Json, at_most: int) -> list[str]:
             corpus.documents_read += len(articles)
     else:
         files = _files_to_read(corpus, at_most)
-        left, bytes_left = at_most, sum(file.stat().st_size for file in files)
-        for file in progress(files, description=corpus.name, unit="files", shown=len(files) > 1):
-            size = file.stat().st_size
-            share = left * size // max(1, bytes_left)
+        left, expected = at_most, [_expected_characters(corpus, file, settings) for file in files]
+        for number, file in enumerate(progress(files, description=corpus.name, unit="files", shown=len(files) > 1)):
+            share = left * expected[number] // max(1, sum(expected[number:]))
             reading = _Reading(corpus, file, settings, share if _is_plain(corpus, file) else max(MIN_SHARE, share))
             of_file = list(reading.texts())
             texts += of_file
-            left, bytes_left = left - sum(map(len, of_file)), bytes_left - size
+            left -= sum(map(len, of_file))
             corpus.bytes_read += reading.bytes_read
             corpus.documents_read += reading.documents_read
             if left <= 0:
@@ -71,6 +71,18 @@ def read_sample(corpus: Corpus, schema: Json, at_most: int) -> list[str]:
 
 def _is_plain(corpus: Corpus, file: Path) -> bool:
     return corpus.name == "texts" and name_without_compression(file.name) == file.name
+
+
+def _expected_characters(corpus: Corpus, file: Path, settings: Json) -> int:
+    """Return about how many characters a file of plain text has, by its first ones; of any other the bytes."""
+    size = file.stat().st_size
+    if not _is_plain(corpus, file):
+        return size
+    encodings = settings.get("encoding", "utf-8")
+    with file.open("rb") as stream:
+        first = stream.read(BEGINNING_BYTES)
+    decoded = first.decode(encodings if isinstance(encodings, str) else "utf-8", "ignore")
+    return size * len(decoded) // max(1, len(first))
 
 
 def _files_to_read(corpus: Corpus, at_most: int) -> list[Path]:
