@@ -151,7 +151,7 @@ def summary(text: OwnText, proposal: Proposal, machine: Machine) -> list[str]:
             f"The given time, {rounded_duration(proposal.wanted_seconds)}, is too short: everything but the training "
             f"takes {rounded_duration(proposal.other_seconds)}."
         )
-    if proposal.held_out > HELD_OUT_SHARE:
+    if proposal.held_out > 2 * HELD_OUT_SHARE:
         lines.append(
             f"As the documents are few, {proposal.held_out:.0%} of them are held out for the loss, and not trained on; "
             "divide the text into more files to hold out less."
