@@ -22,7 +22,7 @@ STAGE_VERSIONS = {
     "gopher_repetition": 1,
     "empty_brackets": 1,
     "placeholders": 1,
-    "c4": 1,
+    "c4": 2,
     "fineweb": 1,
     "signatures": 3,
     "overlap": 3,

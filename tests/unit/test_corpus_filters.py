@@ -158,8 +158,10 @@ def test_a_long_document_without_spaces_is_judged_in_bounded_memory(judge: Calla
         (f"Home\n{PROSE}\nTwo words.\nRead on ...\nNo mark here", PROSE, None),
         (f"{PROSE}\nPlease enable JavaScript to read on.\nThis page uses cookies to work.", PROSE, None),
         (f"{PROSE}\nA word is too long: {'x' * 1001}.", PROSE, None),
-        ("\n".join(PROSE.split("\n")[:3]), "\n".join(PROSE.split("\n")[:3]), "sentences"),
-        (PROSE.removesuffix(" The roof fell in at last."), None, "sentences"),  # four
+        ("\n".join(PROSE.split("\n")[:3]), "\n".join(PROSE.split("\n")[:3]), None),
+        ("\n".join(PROSE.split("\n")[:2]), None, "sentences"),
+        ("\n".join(PROSE.split("\n")[2:]), None, None),  # the last line has two
+        ("\n".join(f"He read “{title} in the old mill”" for title in "ABC"), None, None),  # a line is one at least
         (f"{PROSE}\nLorem ipsum dolor sit amet.", None, "lorem_ipsum"),
         (f"{PROSE}\nif (x) {{ return; }}", None, "curly_bracket"),
         (f"これは二つ\n{JAPANESE}", JAPANESE, None),
@@ -352,8 +354,29 @@ def test_the_limits_of_repeated_ngrams(length: int, most: float) -> None:
     assert gopher_repetition(filled(2 * ngrams, 0.99 * repeated / most)) == f"{length}_grams"
 
 
-def test_c4_keeps_a_line_of_three_words() -> None:
-    assert c4(f"{PROSE}\nThree words here.\nTwo words.") == (f"{PROSE}\nThree words here.", None)
+def test_the_limits_of_c4_are_those_of_the_final_text() -> None:
+    """At least five words a line, and at least three sentences a page."""
+    assert c4(f"{PROSE}\nThese are five words here.\nThese are only four.") == (
+        f"{PROSE}\nThese are five words here.",
+        None,
+    )
+    pages = ["These are five words here.\n" * sentences + "Home" for sentences in (3, 2)]
+    assert [c4(page)[1] for page in pages] == [None, "sentences"]
+
+
+@pytest.mark.parametrize("sentence", ["彼は古い水車小屋に住んでいた。", "គ្មាននរណារស់នៅទីនោះទេ។"])
+def test_c4_does_not_take_a_line_without_spaces_for_a_word(sentence: str) -> None:
+    line = sentence * (1001 // len(sentence) + 1)
+    assert c4(line)[0] == line
+    assert c4(f"{line}\n{sentence}{'x' * 1001}{sentence}")[0] == line
+
+
+def test_c4_removes_the_markers_of_citations_before_it_looks_at_the_end_of_a_line() -> None:
+    cited = PROSE.replace(".\n", ". [12]\n").replace("mill stood", "mill[1] stood").replace("wheel,", "wheel [],")
+    assert c4(f"The history of the mill [edit]\n{cited}[citation needed]") == (PROSE.replace("wheel,", "wheel ,"), None)
+    other = f"{PROSE}\nIt was, as he wrote [sic], a [[mill] of [1a] the river."
+    assert c4(other) == (other, None)
+    assert c4(f"{PROSE}\n[1]\nNo one came [2].") == (PROSE, None)
 
 
 def test_the_limits_of_fineweb_s_rules() -> None:
