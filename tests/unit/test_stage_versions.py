@@ -66,7 +66,7 @@ DIGESTS = {
     ("empty_brackets", 1): "0656b0d70126d768",
     ("placeholders", 1): "6a79bee9a3fff155",
     ("c4", 1): "6a7cdddce524f9ed",  # since the full stops of all scripts count
-    ("c4", 2): "",  # of more pages
+    ("c4", 2): "2ecbed2a61adfd3c",  # of more pages
     ("fineweb", 1): "def1cd0437d852d3",  # likewise
     ("signatures", 1): "f57d50479d4f942f",
     ("signatures", 2): "f57d50479d4f942f",
