@@ -23,7 +23,7 @@ STAGE_VERSIONS = {
     "empty_brackets": 1,
     "placeholders": 1,
     "c4": 2,
-    "fineweb": 1,
+    "fineweb": 2,
     "signatures": 3,
     "overlap": 3,
     "sentences": 5,

@@ -66,8 +66,9 @@ DIGESTS = {
     ("empty_brackets", 1): "0656b0d70126d768",
     ("placeholders", 1): "6a79bee9a3fff155",
     ("c4", 1): "6a7cdddce524f9ed",  # since the full stops of all scripts count
-    ("c4", 2): "2ecbed2a61adfd3c",  # of more pages
+    ("c4", 2): "efb4d062e999467f",  # of more pages
     ("fineweb", 1): "def1cd0437d852d3",  # likewise
+    ("fineweb", 2): "0343cbc5a8e36133",  # of more pages
     ("signatures", 1): "f57d50479d4f942f",
     ("signatures", 2): "f57d50479d4f942f",
     ("signatures", 3): "7f6752dd8b67a6d3",
@@ -148,6 +149,7 @@ MORE_PAGES = [
     "The old mill[1] stood by the river. [2]\n" * 2 + "No one lived there.\n“So they said in town.”\n[edit]",
     "The old mill stood by the river.\nNo one had lived there since.",
     "彼は古い水車小屋に住んでいた。" * 99,
+    "\n".join(f"{number} He said: “The old mill stood by the river.”" for number in range(9)),
 ]
 # Two documents of each id.
 PLACES, AMOUNTS = np.repeat(np.arange(9, dtype=np.uint64) << np.uint64(57), 2), np.arange(1, 19)
@@ -276,7 +278,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "gopher_repetition": digest(repr([gopher_repetition(text) for text in REPETITIVE]).encode()),
         **{step: digest(cleaned(step).encode()) for step in ("empty_brackets", "placeholders")},
         "c4": digest(repr([c4(text) for text in LINES_OF_PAGES + MORE_PAGES]).encode()),
-        "fineweb": digest(repr([fineweb(text) for text in LINES_OF_PAGES]).encode()),
+        "fineweb": digest(repr([fineweb(text) for text in LINES_OF_PAGES + MORE_PAGES]).encode()),
         "signatures": digest(Path("signatures.npy").read_bytes()),
         # Not the archive's own bytes, which Pythons write differently.
         "overlap": digest(digest_of_arrays(np.load("ngrams.npz").values()).encode() + overlap),
