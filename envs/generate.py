@@ -25,6 +25,8 @@ PLATFORM = {
     "platform_system": "Linux",
     "platform_machine": "x86_64",
 }
+# What a PyTorch for CUDA needs in addition; it states the versions itself.
+OF_CUDA = ("cuda-", "nvidia-", "triton")
 
 
 def read_pins(project: dict) -> dict[str, str]:
@@ -60,7 +62,8 @@ def conda_environment() -> str:
     pins = read_pins(project)
     # Snakemake itself may run in it, on any cluster.
     asked = project["dependencies"] + project["optional-dependencies"]["cluster-generic"]
-    packages = [pins[name] for name in sorted(needed_packages(asked))]
+    needed = [name for name in sorted(needed_packages(asked)) if name in pins or not name.startswith(OF_CUDA)]
+    packages = [pins[name] for name in needed]
     environment = {
         "channels": ["conda-forge", "nodefaults"],
         "dependencies": [f"python ={PYTHON}", "pip", {"pip": packages}],

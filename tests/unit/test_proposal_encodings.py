@@ -153,8 +153,8 @@ def test_utf_16_without_a_mark_is_told_for_one_encoding(tmp_path: Path) -> None:
         (
             "utf-16",
             b"A line.",
-            "0.txt is not utf-16, as 8 of 8 files (0.txt, 1.txt, 2.txt, ...): UTF-16 stream does not "
-            "start with BOM; give another ENCODING, or convert the files",
+            "0.txt is not utf-16, as 8 of 8 files (0.txt, 1.txt, 2.txt, ...): it has no byte "
+            "order mark; give another ENCODING, or convert the files",
         ),
         ("utf-8,utf-16", "A line.".encode("utf-16")[:-1], "(2.txt): it begins with the mark of utf-16; replace it"),
     ],

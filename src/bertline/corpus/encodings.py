@@ -20,6 +20,7 @@ Encodings = str | Sequence[str]
 CHUNK_BYTES = 1 << 20
 SPOOLED_BYTES = 1 << 26  # in memory, of a compressed text that is read twice
 HAS_NUL = "it has NUL characters"
+HAS_NO_MARK = "it has no byte order mark"
 # A few NULs, or a small share of a text's first block, are damage; Latin text in UTF-16, read as UTF-8, has a half. Of
 # Cyrillic and Arabic text only the spaces have NULs: a twelfth.
 MAX_NULS, MAX_NUL_SHARE = 3, 0.01
@@ -172,12 +173,13 @@ def decoded(stream: BinaryIO, name: str, encoding: str) -> Iterator[str]:
         undecoded = len(decoder.getstate()[0])
         try:
             text = decoder.decode(chunk, final=not chunk)
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
+            # Of utf-16 without its mark, with a position since Python 3.13.
+            if not isinstance(error, UnicodeDecodeError) or "BOM" in error.reason:
+                raise WrongEncoding(name, [encoding], HAS_NO_MARK, advised=utf_16_of(chunk)) from None
             where = offset - undecoded + error.start
             reason = f"byte {where} is 0x{error.object[error.start]:02x} ({error.reason})"
             raise WrongEncoding(name, [encoding], reason, where, encoding_to_try(error.object)) from None
-        except UnicodeError as error:  # of a text without the mark that its encoding requires, as utf-16
-            raise WrongEncoding(name, [encoding], str(error)) from None
         if is_start and _are_many(text.count("\0"), len(text)):
             raise WrongEncoding(name, [encoding], HAS_NUL, advised=utf_16_of(chunk))
         # A byte order mark; the codec utf-8-sig skips it, too, but takes the first byte of one for an empty file.
