@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from corpus_recipe import read_texts, schema_of_configurations
 from hypothesis import given, strategies
 
 from bertline.console import BertlineError
 from bertline.corpus.documents import read_documents
-from bertline.corpus.language import language_filter
+from bertline.corpus.language import language_filter, language_identifier
 from bertline.corpus.quality import c4, fineweb, gopher_quality, gopher_repetition, words_of
 
 PROSE = (
@@ -232,6 +233,13 @@ def test_a_long_text_is_judged_by_all_of_it() -> None:
     english = "The old miller lived by the river and nobody knew why he had left the house. "
     assert language_filter(["de"], 0.5)(english * 9 + german * 200) is None
     assert language_filter(["en"], 0.999999)("der the") == "unsure"
+    assert language_identifier()("1 " * 2000 + (german * 6)[-490:])[0] == "de"  # its end
+
+
+def test_a_language_may_have_exactly_the_probability_that_it_must_have() -> None:
+    language, probability = language_identifier()("der the")
+    assert language_filter([language], probability)("der the") is None
+    assert language_filter([language], float(np.nextafter(probability, 1)))("der the") == "unsure"
 
 
 def read(folder: Path, texts: list[str], **settings: Any) -> tuple[list[str], dict[str, Any]]:
@@ -256,6 +264,13 @@ def test_what_filters_drop_is_counted_by_reason(tmp_path: Path) -> None:
     assert counts["dropped"] == {"language_de": 1, "gopher_quality_words": 1, "c4_curly_bracket": 1}
     assert counts["read"] == 5
     assert counts["cleaning"]["c4"] == {"lines": 2, "characters": len("Home\n\nNo mark here"), "documents": 1}
+
+
+def test_lines_of_a_document_that_c4_drops_are_not_counted(tmp_path: Path) -> None:
+    kept, counts = read(tmp_path, ["Home\n\nOne sentence of five words."], cleaning=["c4"])
+    assert kept == []
+    assert counts["dropped"] == {"c4_sentences": 1}
+    assert counts["cleaning"]["c4"] == {"lines": 0, "characters": 0, "documents": 0}
 
 
 def test_without_filters_nothing_is_new_in_the_counts(tmp_path: Path) -> None:
@@ -306,6 +321,7 @@ def in_lines(words: list[str], length: int) -> str:
         (["abcdefghij"] * 60, ["abcdefghij"] * 59 + ["abcdefghijk"], "word_length"),
         (["word"] * 90 + ["word#"] * 10, ["word"] * 89 + ["word#"] * 11, "symbols"),
         (["word…"] * 10 + ["word"] * 90, ["word…"] * 11 + ["word"] * 89, "symbols"),
+        (["word…", "word#"] * 10 + ["word"] * 80, ["word…", "word#"] * 11 + ["word"] * 78, "symbols"),  # of either
         (["word"] * 80 + ["1234"] * 20, ["word"] * 79 + ["1234"] * 21, "letters"),
     ],
 )
