@@ -18,7 +18,8 @@ class Lamb(Optimizer):
 
     Both moments are bias-corrected, gradients are averaged into the first one, epsilon is outside the root, weight
     decay is added to the update, and the update is scaled by the trust ratio |weight| / |update|, with norms over each
-    tensor. The training loop clips the gradient to a global norm before.
+    tensor as it is stored: query, key and value of a layer are one, with one ratio, as in DeepSpeed's layer for BERT,
+    where NVIDIA's network has three. The training loop clips the gradient to a global norm before.
 
     The two variants differ in the tensors to which a trust ratio applies:
 
