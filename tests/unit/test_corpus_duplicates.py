@@ -31,7 +31,7 @@ from bertline.corpus.documents import Document, write_documents
 from bertline.corpus.duplicates import find_duplicates
 from bertline.corpus.ngrams import PIECE_CHARACTERS, in_groups, ngram_hashes, ngram_hashes_of
 from bertline.corpus.overlap import collect_ngrams, find_overlap, sum_up_overlap, texts_of
-from bertline.corpus.removal import Removed, read_removals, write_removals
+from bertline.corpus.removal import Removed, part_of, read_removals, write_removals
 from bertline.corpus.shards import index_of, split_part, write_shard
 from bertline.corpus.signatures import (
     PERMUTATIONS,
@@ -267,6 +267,17 @@ def test_no_pair_above_the_threshold_stays_and_no_other_goes(tmp_path: Path, mon
         assert np.array_equal(again[1], is_exact)
     nobody, _ = duplicates_of(parts, len(order), range(len(order)), folder=tmp_path)
     assert (nobody < 0).all()
+
+
+def test_103_equal_minima_of_128_are_the_threshold(tmp_path: Path) -> None:
+    for equal in (102, 103):
+        rows = np.zeros(2, SIGNATURE_TYPE)
+        rows["digest"][:, 0] = 1, 2
+        rows["minima"][:] = np.arange(PERMUTATIONS)
+        rows["minima"][1, equal:] += 1000
+        np.save(tmp_path / "a.npy", rows)
+        found, _ = duplicates_of([str(tmp_path / "a.npy")], 2, folder=tmp_path)
+        assert found.tolist() == [-1, 0 if equal == 103 else -1]
 
 
 def duplicates_of(
@@ -521,6 +532,54 @@ def test_five_documents_that_overlap_are_shown_and_all_are_counted(tmp_path: Pat
     found = sum_up_overlap({"wiki": [tmp_path / "overlap.json"]})["squad_v1"]
     assert found["documents"] == 7
     assert [example["id"] for example in found["examples"]] == [f"wiki0-{number}" for number in range(5)]
+
+
+def test_documents_that_overlap_are_counted_in_the_dataset(tmp_path: Path, evaluation: Path) -> None:
+    """Not those sampled out, or removed as duplicates: in the dataset is what its shards hold."""
+    texts = [f"{QUESTIONED} {text_of(number)}" if number % 2 else text_of(number) for number in range(60)]
+    write_part(tmp_path, "wiki", 0, texts[:40])
+    write_part(tmp_path, "wiki", 1, texts[40:] + texts[:30])
+    reports = [tmp_path / f"wiki/overlap/part-0000{part}.json" for part in range(2)]
+    for part, report in enumerate(reports):
+        find_overlap(tmp_path / f"wiki/part-0000{part}.jsonl.zst", evaluation, report)
+    removals_of(tmp_path, ["wiki"])
+    corpora, whole = files(tmp_path, "sentences", ".txt.zst", ["wiki"]), sum_up_overlap({"wiki": reports})
+    assert whole["squad_v1"]["documents"] == 45
+    for removed, sample in (
+        (None, None),
+        (tmp_path / "removed.jsonl.zst", None),
+        (None, {"documents": 20}),
+        (tmp_path / "removed.jsonl.zst", {"documents": 20}),
+    ):
+        plan = make_plan(corpora, 3, 0.2, removed, sample)
+        shards = plan["shards"].values()
+        found = sum_up_overlap({"wiki": reports}, (piece for pieces in shards for piece in pieces))
+        places = sorted(
+            (part_of(piece["part"])[-1], document)
+            for pieces in shards
+            for piece in pieces
+            for first, end, _, _ in piece["ranges"]
+            for document in range(first, end)
+        )
+        of_all = {"0": texts[:40], "1": texts[40:] + texts[:30]}
+        ids = [f"wiki{part}-{document}" for part, document in places if QUESTIONED in of_all[part][document]]
+        assert found["squad_v1"]["documents"] == found["squad_v1"]["corpora"]["wiki"] == len(ids)
+        assert [example["id"] for example in found["squad_v1"]["examples"]] == ids[:5]
+        assert found["glue/rte"] == {"documents": 0, "corpora": {"wiki": 0}, "examples": []}
+        assert (found == whole) == (removed is sample is None)
+    with pytest.raises(BertlineError, match="the plan names part-00001 of wiki, which has no such part"):
+        sum_up_overlap({"wiki": reports[:1]}, (piece for pieces in shards for piece in pieces))
+
+
+def test_a_sentence_of_two_evaluation_sets_is_of_both(tmp_path: Path) -> None:
+    for name in ("one.tsv", "two.tsv"):
+        (tmp_path / name).write_text(f"{name}\t{QUESTIONED}\n")
+    sets = {name: [tmp_path / f"{name}.tsv"] for name in ("one", "two")}
+    collect_ngrams(Recipe(sets=sets), tmp_path / "ngrams.npz")
+    write_part(tmp_path, "wiki", 0, [QUESTIONED])
+    find_overlap(tmp_path / "wiki/part-00000.jsonl.zst", tmp_path / "ngrams.npz", tmp_path / "overlap.json")
+    found = read_json(tmp_path / "overlap.json")["overlaps"]
+    assert found == [{"document": 0, "id": "wiki0-0", "shared": {"one": 6, "two": 6}}]
 
 
 SENTENCE = "Zwölf Männer saßen „gestern“ auf der Bank am Ufer, aßen Brot, und lasen Bücher über Flüsse."

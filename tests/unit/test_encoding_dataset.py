@@ -29,6 +29,7 @@ from bertline.encoding.layout import open_samples
 from bertline.encoding.page_cache import wait_for_pages
 from bertline.encoding.tokenizer import make_tokenizer, save_tokenizer
 from bertline.encoding.validation import validate_dataset
+from bertline.files import read_json
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
 
@@ -215,6 +216,22 @@ def test_documents_that_got_lost_stop_the_card(finished: Path, tmp_path: Path) -
     with pytest.raises(BertlineError, match="no counts are given for news"):
         write_card(recipe, folder, {"books": [folder / "books-0.counts.json"]})
     assert finished.read_bytes() == before
+
+
+def test_a_card_counts_documents_of_the_dataset_that_overlap(copied: Path) -> None:
+    """The shards hold 20 of a part; with `drop`, the others are those that were dropped."""
+    counts = {"news": [copied.parent / f"news-{n}.counts.json" for n in range(2)]}
+    counts["books"] = [copied.parent / "books-0.counts.json"]
+    content = {"sets": ["cola"], "documents": 90}
+    content["overlaps"] = [{"document": number, "id": f"{number}", "shared": {"cola": 2}} for number in (3, 19, 20, 60)]
+    (copied.parent / "made-up.json").write_text(json.dumps(content))
+    names = {"fingerprint": FINGERPRINT, "fingerprint_without_lengths": "b" * 16}
+    settings = read_json(copied)["settings"]
+    for overlap, expected in (("report", 2), ("drop", 4)):
+        recipe = {**names, "settings": {**settings, "evaluation_overlap": overlap}, "sequence_lengths": [32]}
+        reports = {corpus: [copied.parent / "made-up.json"] for corpus in ("news", "books")}
+        card = write_card(recipe, copied.parent, counts, reports)
+        assert card["evaluation_overlap"]["cola"]["corpora"]["news"] == expected
 
 
 def test_a_dataset_without_samples_is_one_line(tmp_path: Path) -> None:

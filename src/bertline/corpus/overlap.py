@@ -6,7 +6,7 @@ Language Models are Few-Shot Learners, 2020, appendix C); `ngrams` defines words
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -166,18 +166,47 @@ def _look_up(wanted: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> 
     return found
 
 
-def sum_up_overlap(parts: Mapping[str, Sequence[Path | str]]) -> Json:
+def sum_up_overlap(parts: Mapping[str, Sequence[Path | str]], pieces: Iterable[Json] | None = None) -> Json:
     """Return for each evaluation set how many documents overlap with it, in all and by corpus, and the first of them.
 
     Args:
         parts: corpus -> the output of `find_overlap` for each of its parts.
+        pieces: of all shards of a dataset's plan, outside of which no document counts; if None, all documents count.
     """
+    in_dataset = None if pieces is None else _overlapping_in(pieces, parts)
     summary: Json = {}
     for corpus, paths in parts.items():
         for path in paths:
             with one_line_damage(path):
-                _add_overlap(summary, corpus, read_object(path))
+                content = read_object(path)
+                if in_dataset is not None:
+                    of_part = in_dataset[corpus, Path(path).stem]
+                    content["overlaps"] = [found for found in content["overlaps"] if found["document"] in of_part]
+                _add_overlap(summary, corpus, content)
     return summary
+
+
+def _overlapping_in(
+    pieces: Iterable[Json], parts: Mapping[str, Sequence[Path | str]]
+) -> dict[tuple[str, str], set[int]]:
+    """Return the documents that overlap and are in pieces of shards, by corpus and part.
+
+    Raises BertlineError for a piece of another part.
+    """
+    overlapping = {
+        (corpus, Path(path).stem): np.array(sorted(overlapping_documents(path)), dtype=np.int64)
+        for corpus, paths in parts.items()
+        for path in paths
+    }
+    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for piece in pieces:
+        key = piece["corpus"], Path(piece["part"]).name.removesuffix(".txt.zst")
+        if (documents := overlapping.get(key)) is None:
+            raise BertlineError(f"the plan names {key[1]} of {key[0]}, which has no such part; delete the plan")
+        firsts, ends = np.array(piece["ranges"], dtype=np.int64)[:, :2].T
+        place = np.searchsorted(firsts, documents, side="right") - 1
+        found[key].update(documents[(place >= 0) & (documents < ends[place])].tolist())
+    return found
 
 
 def _add_overlap(summary: Json, corpus: str, content: Json) -> None:

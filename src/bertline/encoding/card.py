@@ -14,7 +14,7 @@ import numpy as np
 from bertline.console import BertlineError, progress
 from bertline.corpus.overlap import sum_up_overlap
 from bertline.corpus.removal import overlap_template
-from bertline.corpus.shards import read_plan
+from bertline.corpus.shards import read_pieces, read_plan
 from bertline.corpus.sources import files_of_dataset
 from bertline.encoding.advice import warnings_of
 from bertline.encoding.card_format import SPLITS, check_belongs
@@ -63,7 +63,8 @@ def write_card(
     Args:
         recipe, directory: as for `write_dataset_card`.
         counts: corpus -> the counts.json of all its parts.
-        overlap: corpus -> the output of `corpus.overlap.find_overlap` for its parts; None if it was not run.
+        overlap: corpus -> the output of `corpus.overlap.find_overlap` for its parts; None if it was not run. Documents
+            of the dataset are counted; with `evaluation_overlap: drop`, those that were dropped.
 
     Raises BertlineError if documents were lost between the corpora and the encoded files, or a file does not belong to
     this dataset.
@@ -74,12 +75,15 @@ def write_card(
         length: [open_samples(directory / paths.SAMPLES.format(length=length, shard=shard)) for shard in shards]
         for length in recipe["sequence_lengths"]
     }
+    # Dropped documents are in no shard, and are shown as such.
+    drops = recipe["settings"].get("evaluation_overlap") == "drop"
+    pieces = (piece for shard in shards for piece in read_pieces(directory / paths.PLAN, shard))
     described = {
         "fingerprint": recipe["fingerprint"],
         "fingerprint_without_lengths": recipe["fingerprint_without_lengths"],
         "settings": recipe["settings"],
         "corpora": _describe_corpora(plan, counts, files, recipe.get("sources", {})),
-        "evaluation_overlap": None if overlap is None else sum_up_overlap(overlap),
+        "evaluation_overlap": None if overlap is None else sum_up_overlap(overlap, None if drops else pieces),
     }
     return finish_card(directory, described, files)
 
