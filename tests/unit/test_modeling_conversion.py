@@ -428,11 +428,15 @@ def test_an_epsilon_that_google_s_code_has_not_is_written_and_warned_of(
     assert json.loads((tmp_path / "back/config.json").read_text())["layer_norm_eps"] == 0.05
 
 
-def test_an_activation_that_google_s_code_has_not_is_refused(tmp_path: Path) -> None:
-    model = write_model(tmp_path, hidden_act="gelu_new")
-    with pytest.raises(BertlineError, match="hidden_act is 'gelu_new', of which Google's code has only gelu, relu"):
-        export_tensorflow(model, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize(("ours", "theirs"), [("gelu_new", "gelu"), ("gelu", "gelu"), ("relu", "relu")])
+def test_google_s_gelu_is_the_tanh_approximation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ours: str, theirs: str
+) -> None:
+    caplog.set_level("INFO")
+    export_tensorflow(write_model(tmp_path, hidden_act=ours), tmp_path / "out")
+    assert json.loads((tmp_path / "out/bert_config.json").read_text())["hidden_act"] == theirs
+    differs = "out: Google's code computes gelu by its tanh approximation, this network by erf"
+    assert (differs in caplog.text) == (ours == "gelu")
 
 
 LAYER, WORDS = "bert.encoder.layer.0.output.dense.weight", "bert.embeddings.word_embeddings.weight"

@@ -166,7 +166,8 @@ GOOGLE_KEYS = (
     *("intermediate_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers", "type_vocab_size"),
     "vocab_size",
 )
-GOOGLE_ACTIVATIONS = ("gelu", "relu")
+# Google's code computes "gelu" by tanh, as others do "gelu_new".
+GOOGLE_ACTIVATIONS = {"gelu_new": "gelu", "gelu": "gelu", "relu": "relu"}
 GOOGLE_EPSILON = 1e-12  # whatever bert_config.json states
 GOOGLE_MAX_WORD_LENGTH = 200  # characters; transformers has 100, in its conversions of Google's releases as well
 GOOGLE_FILES = ("bert_model.ckpt.*", "bert_config.json", "vocab.txt")
@@ -185,11 +186,6 @@ def export_tensorflow(model: Path, output: Path) -> None:
     config = read_configuration(model / paths.CONFIG)
     if type(config) is not BertConfig:
         raise BertlineError(f"{model} is not a BERT; only BERT has a TensorFlow checkpoint of Google's names")
-    if config.hidden_act not in GOOGLE_ACTIVATIONS:
-        raise BertlineError(
-            f"{model / paths.CONFIG}: hidden_act is '{config.hidden_act}', of which Google's code has only "
-            f"{', '.join(GOOGLE_ACTIVATIONS)}; choose another model"
-        )
     vocabulary = model / "vocab.txt"
     if not vocabulary.exists():
         raise BertlineError(f"{vocabulary} does not exist; Google's code needs a WordPiece vocabulary")
@@ -203,10 +199,15 @@ def export_tensorflow(model: Path, output: Path) -> None:
         tensors[theirs] = tensor.numpy().T if theirs.endswith("/kernel") else tensor.numpy()
     with write_folder_atomically(output, replaces=GOOGLE_FILES, sources=[model]) as folder:
         write_checkpoint(folder / "bert_model.ckpt", tensors)
-        described = dataclasses.asdict(config)
+        described = dataclasses.asdict(config) | {"hidden_act": GOOGLE_ACTIVATIONS[config.hidden_act]}
         kept = (*GOOGLE_KEYS, *(["layer_norm_eps"] if config.layer_norm_eps != GOOGLE_EPSILON else []))
         write_json(folder / "bert_config.json", {key: described[key] for key in kept})
         shutil.copyfile(vocabulary, folder / "vocab.txt")
+    if config.hidden_act == "gelu":
+        logger.info(
+            "%s: Google's code computes gelu by its tanh approximation, this network by erf: outputs differ a little",
+            output,
+        )
     if config.layer_norm_eps != GOOGLE_EPSILON:
         logger.warning(
             "%s: Google's code normalises with an epsilon of %g, and this network with %g, which bert_config.json "
