@@ -368,6 +368,12 @@ def test_defaults_are_those_of_transformers():
         ({"classifier_activation": "relu"}, "classifier_activation is 'relu', only 'gelu' can be read"),
         ({"hidden_activation": "relu"}, "classifier_activation is 'gelu', only 'relu' can be read"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "of the type 'default'"),
+        ({"rope_parameters": ["full_attention"]}, "of the type 'default'"),
+        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "of the type 'default'"),
+        (
+            {"rope_parameters": {"rope_type": "linear", "factor": 4, "rope_theta": 77}},
+            "rope_parameters has 'rope_type', 'factor', 'rope_theta', allowed are full_attention and sliding_attention",
+        ),
     ],
 )
 def test_a_directory_that_we_would_compute_differently_is_refused_in_one_line(tmp_path, change, message):

@@ -50,6 +50,7 @@ FIXED = {
     "tie_word_embeddings": True,
 }
 DEFAULTS: dict[str, Any] = {}
+ROPE_KINDS = ("full_attention", "sliding_attention")
 
 
 def unused_positions(given: Mapping[str, Any]) -> int:
@@ -98,6 +99,12 @@ def renamed_settings(path: Path, given: Mapping[str, Any], config: ModernConfig)
             "weights with global_attn_every_n_layers: 1"
         )
     rope = given.get("rope_parameters") or {}
+    unknown = [key for key in rope if key not in ROPE_KINDS] if isinstance(rope, dict) else []
+    if unknown:
+        raise BertlineError(
+            f"{path}: rope_parameters has {', '.join(map(repr, unknown))}, allowed are {' and '.join(ROPE_KINDS)}, "
+            "with the parameters of these layers; move them there"
+        )
     rope = (rope.get("full_attention") or {}) if isinstance(rope, dict) else rope
     if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default" or given.get("rope_scaling"):
         raise BertlineError(f"{path}: only rotary positions of the type 'default' can be read; choose other weights")
