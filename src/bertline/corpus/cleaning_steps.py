@@ -136,9 +136,11 @@ def clean_paragraphs(lines: Iterable[str], headings: Headings, steps: Sequence[s
                     counts[name]["lines"] += 1
                     break
         paragraph = tidy(line)
-        if len(paragraph) != len(line):
+        if paragraph != line:
             changed.add(NORMALISATION)
             counts[NORMALISATION]["characters"] += len(line) - len(paragraph)
+            # Of control characters; a line that a step emptied is that step's.
+            counts[NORMALISATION]["lines"] += not paragraph and bool(line.strip())
         if paragraph:
             yield paragraph
     for name in changed:
