@@ -602,6 +602,18 @@ def test_steps_clean_paragraphs_and_what_they_remove_is_counted(
     assert "cleaning" not in read(folder, *files)[1]
 
 
+def test_what_normalisation_removes_and_replaces_is_counted() -> None:
+    counts = no_counts(["markup"])
+    text = "The mill.\n\u200b\u200e\nThe\u00a0end.\n''\u200b'' \n''''\n \t "
+    assert clean_text(text, [], ["markup"], counts) == "The mill.\nThe end."
+    # Two lines of what is invisible; the last is empty after the step, which left a space.
+    assert counts["normalisation"] == {"lines": 2, "characters": 2 + 4 + 1, "documents": 1}
+    assert counts["markup"] == {"lines": 1, "characters": 2 + 3, "documents": 1}
+    counts = no_counts([])
+    clean_text("The\u00a0end of 10 \u212b.", [], [], counts)  # each for another character
+    assert counts["normalisation"] == {"lines": 0, "characters": 0, "documents": 1}
+
+
 SPLIT = "It rained. Dr. No left\nIt did not stop.\n\n \nThe end\nof it, at last\n\n"
 
 
