@@ -220,6 +220,30 @@ def test_a_pickle_of_tensors_becomes_safetensors(tmp_path: Path) -> None:
     assert all(torch.equal(again[name], weight) for name, weight in model.state_dict().items())
 
 
+def test_rows_of_the_word_embeddings_without_a_word_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Many pretrained networks have a multiple of 8 rows."""
+    caplog.set_level("INFO")
+    model = transformers.BertForPreTraining(transformers.BertConfig(**{**CONFIG, "vocab_size": 16}))
+    write_pickle(tmp_path / "theirs", model)
+    convert_weights(tmp_path / "theirs", tmp_path / "out")
+    assert "theirs: the word embeddings have 16 rows for 9 entries; the others are left out" in caplog.text
+    words = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").bert.embeddings.word_embeddings.weight
+    assert torch.equal(words, model.bert.embeddings.word_embeddings.weight[:9])
+
+
+@pytest.mark.parametrize("rows", [8, 10, 144])
+def test_a_vocabulary_of_another_size_is_named(tmp_path: Path, rows: int) -> None:
+    write_pickle(
+        tmp_path / "theirs", transformers.BertForPreTraining(transformers.BertConfig(**{**CONFIG, "vocab_size": rows}))
+    )
+    message = f"theirs/vocab.txt has 9 entries where {tmp_path}/theirs/config.json has {rows}; fetch them again"
+    with pytest.raises(BertlineError, match=message):
+        convert_weights(tmp_path / "theirs", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("kind", ["SequenceClassification", "TokenClassification", "QuestionAnswering"])
 def test_a_pickle_of_a_fine_tuned_network_keeps_its_head_and_its_classes(tmp_path: Path, kind: str) -> None:
     torch.manual_seed(3)
@@ -446,7 +470,7 @@ LAYER, WORDS = "bert.encoder.layer.0.output.dense.weight", "bert.embeddings.word
     ("weights", "config", "message"),
     [
         ({LAYER: torch.full((8, 12), torch.nan)}, {}, f"{LAYER} contains NaN or infinity; choose other weights"),
-        ({LAYER: None}, {}, "lacks the weights encoder.layers.0.output.weight of its configuration; fetch it again"),
+        ({LAYER: None}, {}, f"lacks the weights {LAYER} of its configuration, its first weights are .*; fetch it again"),
         ({"classifier.bias": None}, {}, "lacks the weights classifier.bias of its fine-tuned network; fetch it again"),
         (
             {"bert.pooler.dense.bias": None},
@@ -546,7 +570,7 @@ def cut(path: Path, size: int) -> None:
         (
             lambda folder: (folder / "vocab.txt").write_text("\n".join(VOCABULARY[:-1])),
             True,
-            "has 8 entries where the model has 9",
+            "vocab.txt has 8 entries where .*/bert_config.json has 9; fetch them again",
         ),
         (
             lambda folder: (folder / "bert_config.json").write_text(json.dumps({**CONFIG, "vocab_size": 10})),
@@ -556,7 +580,7 @@ def cut(path: Path, size: int) -> None:
         (
             lambda folder: (folder / "bert_config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 3})),
             True,
-            r"lacks the weights encoder\.layers\.2\.",
+            r"lacks the weights bert\.encoder\.layer\.2\.",
         ),
     ],
 )

@@ -89,7 +89,7 @@ WRONG: list[tuple[Callable[[Tensors], None], str]] = [
     (lambda t: t.update({LAST: t[LAST].sum()}), rf"{LAST} has the shape \[\].* \[8, 12\]"),
     (lambda t: t.update({LAST: t[LAST].to(torch.int8)}), f"{LAST} is of type torch.int8"),
     (lambda t: t.update({LAST: t[LAST].double() * 1e300}), f"{LAST} contains NaN or infinity"),
-    (lambda t: t.pop(LAST), r"lacks the weights encoder\.layers\.1\.output\.weight"),
+    (lambda t: t.pop(LAST), f"lacks the weights {LAST} of its configuration, its first weights are .*; fetch it again"),
     (lambda t: t.update({WORDS: t[WORDS][:8].clone()}), "the weights have 8 words, but vocab_size"),
     (lambda t: t.update({WORDS: t[WORDS].sum()}), "the weights have 0 words, but vocab_size"),
     (lambda t: t.update({WORDS.removeprefix("bert."): t[WORDS].clone()}), f"{WORDS} is there twice"),
@@ -113,13 +113,27 @@ def test_weights_that_are_not_those_of_the_configuration_are_one_line(
     assert not (folder / "out").exists()
 
 
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.module."])
+@pytest.mark.parametrize("form", ["safetensors", "pickle"])
+def test_a_prefix_of_names_is_named(folder: Path, form: str, prefix: str) -> None:
+    def change(tensors: Tensors) -> None:
+        for name in list(tensors):
+            tensors[prefix + name] = tensors.pop(name)
+
+    (change_safetensors if form == "safetensors" else change_pickle)(folder, change)
+    message = f"lacks the weights {WORDS} of its configuration, but has {prefix}{WORDS}; remove the prefix {prefix} of"
+    with pytest.raises(BertlineError, match=message):
+        load_huggingface(folder) if form == "safetensors" else convert_weights(folder, folder / "out")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ([torch.zeros(3)], "holds no table of tensors"),
         (torch.zeros(3), "holds no table of tensors"),
         (7, "holds no table of tensors"),
-        ({7: torch.zeros(3)}, "lacks the weights"),
+        ({7: torch.zeros(3)}, "lacks the weights .*: it has none; fetch it again"),
+        ({"epoch": 3, "state_dict": {LAST: torch.zeros(8, 12)}}, "a table 'state_dict'; save the table of the tensors"),
         ({LAST: torch.zeros(8, 12).to_sparse()}, "sparse"),
         ({LAST: torch.zeros(8, 12, dtype=torch.complex64)}, "complex64"),
         ({LAST: torch.zeros(8, 12, device="meta")}, "meta"),

@@ -42,6 +42,7 @@ from bertline.modeling.huggingface_config import (
 from bertline.modeling.network_config import BertConfig, NetworkConfig
 from bertline.modeling.pair_template import uses_token_types
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
+from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
 from bertline.results import paths
 from bertline.tasks.task import Head
 
@@ -95,6 +96,15 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
     if head == "sequence":
         check_head(described, outputs)
     labels, tokenizer = labels_of(described, head, outputs), _tokenizer(source, lowercase)
+    # Google pads none of its vocabularies: a shorter vocab.txt is damaged.
+    is_exact = head is None and (index is not None or config.vocab_size % 8 != 0)
+    check_vocabulary(
+        *(tokenizer, find_tokenizer(source), config.vocab_size, described),
+        padding=0 if is_exact else MAX_PADDING,
+        advice="fetch them again",
+    )
+    if head is None:
+        config = _without_unused_words(config, tokenizer, source)
     limit = int(min(max_length_of(source), config.max_position_embeddings))
     types = head is None or uses_token_types(source, tokenizer, config)
     with TemporaryDirectory() as folder:
@@ -111,6 +121,20 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
                 max_length=limit,
                 token_types=types,
             )
+
+
+def _without_unused_words(config: NetworkConfig, tokenizer: Tokenizer, source: Path) -> NetworkConfig:
+    """Return the configuration without rows of the word embeddings after the tokenizer's last entry.
+
+    A dataset has the size of its tokenizer, and a phase starts only from weights of this size.
+    """
+    entries = 1 + max(tokenizer.get_vocab().values())
+    if entries < config.vocab_size:
+        logger.info(
+            "%s: the word embeddings have %d rows for %d entries; the others are left out",
+            *(source, config.vocab_size, entries),
+        )
+    return dataclasses.replace(config, vocab_size=entries)
 
 
 def _check_complete(config: NetworkConfig, head: Head, weights: Mapping[str, Tensor], source: Path) -> None:
@@ -267,7 +291,11 @@ def _of_pickle(path: Path) -> dict[str, Tensor]:
         raise BertlineError(f"{path} is not a file of tensors alone ({reason}); fetch it as safetensors") from None
     if not isinstance(content, Mapping):
         raise BertlineError(f"{path} holds no table of tensors by name; fetch it as safetensors")
-    return {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
+    tensors = {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
+    nested = next((name for name, value in content.items() if isinstance(value, Mapping) and value), None)
+    if not tensors and nested is not None:
+        raise BertlineError(f"{path} holds no tensors, but a table '{nested}'; save the table of the tensors alone")
+    return tensors
 
 
 def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:

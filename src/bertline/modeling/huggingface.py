@@ -175,9 +175,11 @@ def from_huggingface(
         theirs.setdefault(huggingface.NAMES[huggingface.PADDED[1]], output_bias)
     ours = {}
     for name, (rows, *columns) in _shapes(config, head).items():
-        if not all(part in theirs for part in names.get(name, ("",))):
+        missing = next((part for part in names.get(name, ("",)) if part not in theirs), None)
+        if missing is not None:
             if OF_ENCODER.match(name):
-                raise BertlineError(f"{source} lacks the weights {name} of its configuration; fetch it again")
+                instead = _instead(missing, weights, huggingface.ENCODER)
+                raise BertlineError(f"{source} lacks the weights {missing} of its configuration{instead}")
             continue
         found = [theirs[part] for part in names[name]]
         if name in huggingface.PADDED:
@@ -195,6 +197,17 @@ def from_huggingface(
         ours[name] = _pad(tensor, config) if name in huggingface.PADDED else tensor
     _check_output(config, ours, weights, source)
     return ours
+
+
+def _instead(missing: str, weights: Mapping[str, Tensor], encoder: str) -> str:
+    """Return the end of a message on missing weights: what there is in their place, and what to do."""
+    bare = missing.removeprefix(f"{encoder}.")
+    same = next((name for name in weights if name.endswith(f".{bare}")), None)
+    if same is not None:
+        prefix = same.removesuffix(bare).removesuffix(f"{encoder}.")
+        return f", but has {same}; remove the prefix {prefix} of its names"
+    first = next(iter(weights), None)
+    return f", its first weights are {first}; fetch it again" if first else ": it has none; fetch it again"
 
 
 def _check_output(
