@@ -277,8 +277,13 @@ def test_a_sample_of_few_ids_is_refused_only_if_the_whole_corpus_is(tmp_path: Pa
 def test_a_sample_of_one_id_is_one_line(tmp_path: Path) -> None:
     texts = [f"Text {number}." for number in range(400)]
     part = write_part(tmp_path, "books", 0, texts, [f"{number // 10}" for number in range(400)])
-    with pytest.raises(BertlineError, match=r"all documents are held out; .* or take a larger sample"):
-        make_plan([("books", [part])], 2, 0.005, None, {"documents": 5})
+    for held_out in (0, 0.005):
+        with pytest.raises(
+            BertlineError, match=r"^all documents are held out, because all have the same id; take a larger sample$"
+        ):
+            make_plan([("books", [part])], 2, held_out, None, {"documents": 5})
+    with pytest.raises(BertlineError, match=r"^all documents are held out; lower held_out, given 1\.0, or take a lar"):
+        make_plan([("books", [part])], 2, 1.0, None, {"documents": 5})
 
 
 def test_an_invalid_index_is_reported(tmp_path: Path) -> None:

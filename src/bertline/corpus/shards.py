@@ -135,6 +135,8 @@ def stream_plan(
     training_bytes = sum(summary.pop("training_bytes") for summary in summaries)
     if training_bytes == 0:
         more = "take a larger sample" if sample else "add text"
+        if choice.threshold > int(held_out * 2**64):  # even of no share, the documents of one id are held out
+            raise BertlineError(f"all documents are held out, because all have the same id; {more}")
         raise BertlineError(f"all documents are held out; lower held_out, given {held_out}, or {more}")
     sums = {key: sum(summary[key] for summary in summaries) for key in _SUMS}
     names = [*(f"{shard:05d}" for shard in range(shards)), HELD_OUT]
