@@ -470,7 +470,11 @@ LAYER, WORDS = "bert.encoder.layer.0.output.dense.weight", "bert.embeddings.word
     ("weights", "config", "message"),
     [
         ({LAYER: torch.full((8, 12), torch.nan)}, {}, f"{LAYER} contains NaN or infinity; choose other weights"),
-        ({LAYER: None}, {}, f"lacks the weights {LAYER} of its configuration, its first weights are .*; fetch it again"),
+        (
+            {LAYER: None},
+            {},
+            f"lacks the weights {LAYER} of its configuration, its first weights are .*; fetch it again",
+        ),
         ({"classifier.bias": None}, {}, "lacks the weights classifier.bias of its fine-tuned network; fetch it again"),
         (
             {"bert.pooler.dense.bias": None},
