@@ -41,7 +41,8 @@ def test_a_profile_shows_where_the_time_goes(tmp_path):
     folder = tmp_path / "phase/checkpoints/profile"
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
     assert any(event.get("name") == "aten::addmm" for event in events)
-    lines = (folder / "kernels.txt").read_text().splitlines()
+    steps, *lines = (folder / "kernels.txt").read_text().splitlines()
+    assert steps == "steps 7 to 11"
     assert {"matrix products", "optimizer"} <= {line.split("  ")[0] for line in lines}
     shares = [float(line.rsplit(maxsplit=1)[-1]) for line in lines[2:]]
     assert sum(shares) == pytest.approx(100, abs=1)
@@ -52,7 +53,9 @@ def test_a_profile_shows_where_the_time_goes(tmp_path):
     assert groups == int(groups) > 0
 
 
-@pytest.mark.parametrize(("steps", "recorded"), [((2, 3), 2), ((4, 9), 2), ((6, 9), 0)])
+@pytest.mark.parametrize(
+    ("steps", "recorded"), [((2, 3), "steps 2 to 3"), ((4, 9), "steps 4 to 5"), ((5, 9), "step 5"), ((6, 9), None)]
+)
 def test_a_profile_of_a_training_that_ends_is_of_the_steps_that_there_were(tmp_path, caplog, steps, recorded):
     caplog.set_level("INFO")
     with profiled(steps, tmp_path, done=0) as after_step:
@@ -61,7 +64,8 @@ def test_a_profile_of_a_training_that_ends_is_of_the_steps_that_there_were(tmp_p
             after_step()
     (message,) = (text for text in caplog.messages if "profiled" in text)
     if recorded:
-        assert message.startswith(f"profiled {recorded} steps, ")
+        assert message.startswith(f"profiled {recorded}, ")
+        assert (tmp_path / "kernels.txt").read_text().startswith(f"{recorded}\n")
     else:
         assert message == "steps 6 to 9 are not profiled: training ended at step 5"
 
@@ -95,6 +99,20 @@ def test_a_kernel_counts_once_on_a_gpu(monkeypatch):
     events._build_tree()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert kernel_milliseconds(SimpleNamespace(key_averages=events.key_averages), 2) == {"sm90_xmma_gemm_bf16": 5.0}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_the_time_of_python_is_no_kernel_s_on_a_cpu():
+    weight = torch.nn.Parameter(torch.ones(9))
+    optimizer = torch.optim.AdamW([weight])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        for _ in range(2):
+            weight.sum().backward()
+            optimizer.step()
+            profiler.step()
+    found = kernel_milliseconds(profiler, 2)
+    assert "aten::sum" in found
+    assert not [name for name in found if name.startswith(("ProfilerStep", "Optimizer."))]
 
 
 @pytest.fixture

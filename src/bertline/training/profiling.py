@@ -59,7 +59,7 @@ def profiled(steps: tuple[int, int], folder: Path, *, done: int) -> Iterator[Cal
 
     def write(profiler: profile) -> None:
         if finished > before:
-            _write(profiler, folder, min(finished - before, number))
+            _write(profiler, folder, steps[0], min(finished - before, number))
 
     with profile(
         activities=activities,
@@ -132,16 +132,17 @@ def class_of(kernel: str) -> str:
 def kernel_milliseconds(profiler: profile, steps: int) -> dict[str, float]:
     """Return the milliseconds a step that each kernel took, by name: on a GPU if there is one, otherwise operators.
 
-    On a GPU, operators and annotations are events, too, with the time of their kernels.
+    Annotations, such as that of a step, are events, too: on a CPU with the time of Python, on a GPU with that of their
+    kernels, as operators.
     """
-    events = profiler.key_averages()
+    events = [event for event in profiler.key_averages() if not event.is_user_annotation]
     if not torch.cuda.is_available():
         return {event.key: event.self_cpu_time_total / 1000 / steps for event in events}
-    kernels = [event for event in events if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
+    kernels = [event for event in events if event.device_type == DeviceType.CUDA]
     return {event.key: event.self_device_time_total / 1000 / steps for event in kernels}
 
 
-def _write(profiler: profile, folder: Path, number: int) -> None:
+def _write(profiler: profile, folder: Path, first: int, number: int) -> None:
     milliseconds: defaultdict[str, float] = defaultdict(float)
     for name, spent in kernel_milliseconds(profiler, number).items():
         milliseconds[class_of(name)] += spent
@@ -153,7 +154,8 @@ def _write(profiler: profile, folder: Path, number: int) -> None:
     ]
     device = "GPU" if torch.cuda.is_available() else "CPU"
     table = tabulate(rows, headers=["kernels", f"{device} ms a step", "percent"], disable_numparse=True)
-    write_text(folder / "kernels.txt", f"{table}\n")
+    steps = f"step {first}" if number == 1 else f"steps {first} to {first + number - 1}"
+    write_text(folder / "kernels.txt", f"{steps}\n{table}\n")
     with write_atomically(folder / "trace.json") as path:
         profiler.export_chrome_trace(str(path))
-    logger.info("profiled %d steps, written to %s:\n%s", number, folder, table)
+    logger.info("profiled %s, written to %s:\n%s", steps, folder, table)
