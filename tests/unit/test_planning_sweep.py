@@ -15,7 +15,7 @@ import pytest
 from bertline.console import BertlineError
 from bertline.files import Json, read_json
 from bertline.planning.resolve import make_plan
-from bertline.planning.sweep import by_micro_batch, by_processes, name_of_only_run, recipe_of, sizes
+from bertline.planning.sweep import by_micro_batch, by_processes, name_of_only_run, occurring, recipe_of, sizes
 from bertline.planning.trials import run_trial
 from bertline.reporting.sweep import table_of_micro_batches, table_of_scaling, write_sweep
 from bertline.settings.configuration import read_yaml
@@ -80,6 +80,28 @@ def test_sizes_double_up_to_the_last_that_occurs(first: int, last: int, most: in
 def test_impossible_sizes_are_one_line(first: int, last: int, line: str) -> None:
     with pytest.raises(BertlineError, match=f"^{line}"):
         sizes(first, last, most=16)
+
+
+@pytest.mark.parametrize(
+    ("batch", "processes", "given", "expected"),
+    [
+        (6, 1, [3, 5], [3]),
+        (100, 1, [1, 2, 4, 8, 16, 32, 64, 100], [1, 2, 4, 8, 15, 25, 50, 100]),
+        (100, 3, [16, 32, 34], [12, 17, 34]),
+        (64, 2, [1, 8, 32], [1, 8, 32]),
+    ],
+)
+def test_a_training_uses_every_size_that_is_timed(
+    batch: int, processes: int, given: list[int], expected: list[int]
+) -> None:
+    phase = {"settings": {**PHASE["settings"], "global_batch_size": batch}}
+    assert occurring(phase, given, processes) == expected
+    rows = by_micro_batch(phase, expected, processes=processes, trial=trial())
+    for row in rows:  # and its trial, too
+        timed = {"settings": {**phase["settings"], "global_batch_size": row["sequences"]}}
+        assert occurring(timed, [row["micro_batch_size"]], processes) == [row["micro_batch_size"]]
+    # A fine-tuning fills its micro-batches one after the other.
+    assert occurring(FINETUNING, [3, 5, 32], 1) == [3, 5, 32]
 
 
 def test_the_first_size_that_does_not_fit_is_a_row_and_ends_the_sweep() -> None:
@@ -243,6 +265,9 @@ def test_no_size_is_timed_that_a_step_does_not_have(
     run_sweep(monkeypatch, run_trial, "--to", "64", "--processes", "4,2")
     assert timed == [(2, 1), (2, 2), (2, 4), (2, 8), (2, 1), (4, 1)]
     assert "a step of demo/phase1 has 16 sequences: micro-batches of more than 8 do not occur" in caplog.text
+    timed.clear()
+    run_sweep(monkeypatch, run_trial, "--from", "3", "--to", "7", "--processes", "1")
+    assert timed == [(1, 3), (1, 6)]  # of 16 sequences: 7 at once are 6
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BertlineError("a trial of some steps failed: no reason")])

@@ -73,8 +73,8 @@ def measure(
     name = name or name_of_only_run(plan)
     recipe = recipe_of(plan, name)
     batch = recipe["settings"][batch_key(recipe)]
-    most = max(1, batch // processes[0])
-    tried = sizes(first, last, most=most)
+    most = -(-batch // processes[0])
+    tried = occurring(recipe, sizes(first, last, most=most), processes[0])
     if last > most:
         logger.info("a step of %s has %d sequences: micro-batches of more than %d do not occur", name, batch, most)
     _check(threads, seconds, options)
@@ -219,6 +219,19 @@ def sizes(first: int, last: int, *, most: int) -> list[int]:
     last = min(last, most)
     doubled = [first << bits for bits in range((last // first).bit_length()) if first << bits < last]
     return [*doubled, last]
+
+
+def occurring(recipe: Json, tried: Sequence[int], processes: int) -> list[int]:
+    """Return the sizes of the micro-batches that a training makes of these, without repetitions.
+
+    A phase divides a process's part of a step evenly: of 100 sequences, 16 at once are 15, and 64 are 50.
+    """
+    if "task" in recipe:
+        return list(tried)
+    from bertline.training.micro_batch import rows_of  # PyTorch takes seconds, and no error needs it
+
+    settings, tokens = recipe["settings"], tokens_of_example(recipe)
+    return sorted({rows_of(size * tokens, settings, processes) for size in tried})
 
 
 def by_micro_batch(recipe: Json, tried: Sequence[int], *, processes: int, trial: Trial) -> Iterator[Json]:
