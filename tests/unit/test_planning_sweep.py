@@ -17,7 +17,7 @@ from bertline.files import Json, read_json
 from bertline.planning.resolve import make_plan
 from bertline.planning.sweep import by_micro_batch, by_processes, name_of_only_run, occurring, recipe_of, sizes
 from bertline.planning.trials import run_trial
-from bertline.reporting.sweep import table_of_micro_batches, table_of_scaling, write_sweep
+from bertline.reporting.sweep import print_table, table_of_micro_batches, table_of_scaling, write_sweep
 from bertline.settings.configuration import read_yaml
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -210,6 +210,12 @@ def test_files_have_every_row(tmp_path: Path) -> None:
     assert "1.00" in table_of_scaling(scaling)
 
 
+@pytest.mark.parametrize(("size", "line"), [(1, "1 sequence: micro_batch_tokens=128"), (2, "2 sequences: ")])
+def test_the_fastest_size_is_a_line(capsys: pytest.CaptureFixture[str], size: int, line: str) -> None:
+    print_table("micro_batches", list(by_micro_batch(PHASE, [size], processes=1, trial=trial())))
+    assert f"The fastest are micro-batches of {line}" in capsys.readouterr().out
+
+
 def test_a_single_number_of_processes_has_no_table_of_scaling(tmp_path: Path) -> None:
     write_sweep(tmp_path, sweep_of(list(by_micro_batch(PHASE, [1], processes=1, trial=trial())), []))
     assert {path.name for path in tmp_path.iterdir()} == {"sweep.json", "micro_batches.csv", "micro_batches.svg"}
@@ -228,7 +234,10 @@ def test_a_single_number_of_processes_has_no_table_of_scaling(tmp_path: Path) ->
             "--options --micro-batch-tokens: a sweep varies it; give FROM and TO",
         ),
         (["--options=--micro_batch_tokens=128"], "--options --micro_batch_tokens=128: a sweep varies it; give FROM"),
-        (["--options=--threads 1"], "--options --threads: a sweep divides them; give it --threads"),
+        (
+            ["--options=--threads 1"],
+            "--options --threads: a sweep divides them; give workflow/scripts/sweep.py --threads",
+        ),
         (["--options=--profile 2:3"], "--options --profile: a sweep writes no profile; leave it out"),
     ],
 )
@@ -265,9 +274,11 @@ def test_no_size_is_timed_that_a_step_does_not_have(
     run_sweep(monkeypatch, run_trial, "--to", "64", "--processes", "4,2")
     assert timed == [(2, 1), (2, 2), (2, 4), (2, 8), (2, 1), (4, 1)]
     assert "a step of demo/phase1 has 16 sequences: micro-batches of more than 8 do not occur" in caplog.text
+    assert "timing 128 tokens at once, 2 processes\n" in caplog.text
     timed.clear()
     run_sweep(monkeypatch, run_trial, "--from", "3", "--to", "7", "--processes", "1")
     assert timed == [(1, 3), (1, 6)]  # of 16 sequences: 7 at once are 6
+    assert "timing 384 tokens at once, 1 process\n" in caplog.text
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BertlineError("a trial of some steps failed: no reason")])

@@ -29,7 +29,7 @@ ABSENT: Json = {"batch_size_warmup": None, "publish_best_every": None, "corpus_w
 # Options of pretrain.py and finetune.py that a sweep sets itself or that its steps do not have, with what to do.
 REFUSED_OPTIONS = {
     "--micro-batch-tokens": "a sweep varies it; give FROM and TO",
-    "--threads": "a sweep divides them; give it --threads",
+    "--threads": "a sweep divides them; give workflow/scripts/sweep.py --threads, which make sweep does not have",
     "--profile": "a sweep writes no profile; leave it out",
 }
 
@@ -118,7 +118,7 @@ def _check(threads: int | None, seconds: float, options: Sequence[str]) -> None:
 
 def _trial(threads: int, seconds: float, options: Sequence[str]) -> Trial:
     def trial(recipe: Json, processes: int, tokens: int) -> Json:
-        logger.info("timing %d tokens at once, %d processes", tokens, processes)
+        logger.info("timing %d tokens at once, %d process%s", tokens, processes, "" if processes == 1 else "es")
         given = ["--micro-batch-tokens", str(tokens), *options]
         return run_trial(recipe, processes=processes, threads=max(threads, processes), options=given, seconds=seconds)
 

@@ -11,6 +11,7 @@ from tabulate import tabulate
 
 from bertline.files import Json, write_json, write_text
 from bertline.reporting import figures
+from bertline.results.describe import counted
 from bertline.results.sweeps import MICRO_BATCHES, SCALING, SWEEP, fastest_of
 
 MEASURED = (
@@ -58,7 +59,7 @@ def print_table(name: str, rows: Sequence[Json]) -> None:
     if fastest := fastest_of(rows):
         size = fastest["micro_batch_size"]
         tokens = size * fastest["tokens"] // fastest["sequences"]
-        print(f"The fastest are micro-batches of {size} sequences: micro_batch_tokens={tokens}")
+        print(f"The fastest are micro-batches of {counted(size, 'sequence')}: micro_batch_tokens={tokens}")
 
 
 def table_of_micro_batches(rows: Sequence[Json]) -> str:
