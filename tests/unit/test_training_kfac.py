@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from training_processes import Trainer, train, train_killed_five_times
 
 from bertline.console import BertlineError
+from bertline.encoding.masking import IGNORED
 from bertline.files import read_json, sha256_of_file
 from bertline.training.data.opening import open_training_data
 from bertline.training.data.shapes import Batching
@@ -143,6 +144,21 @@ def test_factors_are_averages_over_the_tokens_of_a_global_batch(card):
     expected = 0.95 * torch.eye(33) + 0.05 * (x.T @ x / len(x)).float()
     torch.testing.assert_close(found[f"{name}.input.factor"][0], expected, rtol=1e-4, atol=1e-6)
     assert found[f"{name}.gradient.factor"].shape == (3, 32, 32)
+
+
+def test_a_global_batch_without_a_pair_leaves_the_pooler_s_factors_finite():
+    """Its pooler has seen no sequence with a label, so their number is 0."""
+    network = torch.nn.Module()
+    network.encoder = torch.nn.ModuleDict({"pooler": torch.nn.Linear(5, 4)})
+    kfac = Kfac(network, KFAC, Group(0, 1, CPU))
+    labels = torch.full((3,), IGNORED)
+    with kfac.observe(1, 1.0):
+        kfac.start(SimpleNamespace(input_ids=labels, attention_mask=None, tokens=3, pair_labels=labels))
+        (network.encoder["pooler"](torch.ones(3, 5)) * 0.0).sum().backward()
+    kfac.precondition(1, 0.1, samples=3)
+    for factor in kfac.factors().values():
+        assert torch.equal(factor, 0.95 * torch.eye(factor.shape[-1]).expand_as(factor))
+    assert network.encoder["pooler"].weight.grad.isfinite().all()
 
 
 def test_gradient_factors_of_samples_do_not_depend_on_the_size_of_the_batch():
