@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import socket
-import threading
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from raw_server import raw_server
 
 from bertline.corpus.download import download
 from bertline.corpus.expected_file import Expected
@@ -23,25 +23,15 @@ LIMIT = 16 << 20
 @contextmanager
 def server(answer: Callable[[], Iterator[bytes]]) -> Iterator[str]:
     """A server that answers every path but /end with these bytes."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listening.accept()
-                except OSError:
-                    return
-                with connection:
-                    path = connection.recv(1 << 16).split()[1]
-                    try:
-                        for piece in iter([BODY]) if path == b"/end" else answer():
-                            connection.sendall(piece)
-                    except OSError:  # the client has enough
-                        pass
+    def give(connection: socket.socket) -> None:
+        path = connection.recv(1 << 16).split()[1]
+        with suppress(OSError):  # the client has enough
+            for piece in iter([BODY]) if path == b"/end" else answer():
+                connection.sendall(piece)
 
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/file"
-        listening.shutdown(socket.SHUT_RDWR)
+    with raw_server(give) as address:
+        yield address
 
 
 def endless() -> Iterator[bytes]:

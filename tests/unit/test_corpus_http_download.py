@@ -6,7 +6,6 @@ import hashlib
 import re
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 from dump_server import serve
+from raw_server import raw_server
 from test_corpus_download import self_signed
 
 from bertline.console import BertlineError
@@ -36,23 +36,13 @@ def answering(*answers: bytes) -> Iterator[tuple[str, list[dict[str, str]]]]:
     asked: list[dict[str, str]] = []
     waiting = [*answers]
 
-    def give(listening: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            with connection:
-                lines = connection.recv(1 << 16).decode("latin-1").split("\r\n")[1:]
-                asked.append(dict(line.split(": ", 1) for line in lines if line))
-                connection.sendall(waiting.pop(0) if waiting else NO_SUCH)
+    def give(connection: socket.socket) -> None:
+        lines = connection.recv(1 << 16).decode("latin-1").split("\r\n")[1:]
+        asked.append(dict(line.split(": ", 1) for line in lines if line))
+        connection.sendall(waiting.pop(0) if waiting else NO_SUCH)
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=give, args=(listening,), daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/file", asked
-        listening.shutdown(socket.SHUT_RDWR)
-        thread.join()
+    with raw_server(give) as address:
+        yield address, asked
 
 
 def whole(content: bytes, *headers: str, arrives: int | None = None) -> bytes:
