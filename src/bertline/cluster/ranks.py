@@ -212,7 +212,7 @@ def become_rank_of_srun(
     try:
         address = slurm["SLURM_LAUNCH_NODE_IPADDR"]
         if launch_node and (address.startswith("127.") or address == "::1"):
-            address = launch_node  # where that node knows itself by a loopback address, as Debian's do
+            address = launch_node  # where its name is that of a loopback address on it, as on Debian
         environment = {
             "RANK": slurm["SLURM_PROCID"],
             "LOCAL_RANK": slurm["SLURM_LOCALID"],

@@ -34,7 +34,7 @@ def start_ranks(
         within_mpirun: this process is a task of Open MPI's mpirun, and becomes a rank; the address and port of rank 0.
         processes_per_node: ranks on this node; not used within mpirun.
         port: of rank 0 within srun; 0 for one by the job's number.
-        launch_node: the name of the node of rank 0 within srun, for its address where Slurm knows only a loopback one.
+        launch_node: the name of the node of rank 0 within srun, for its address where Slurm has only a loopback one.
         bind: cores and memory of each process: those of its socket or its NUMA node, with numactl.
         while_connected: with `on_node`, read signals for the ranks from standard input, and end them when it ends.
 
