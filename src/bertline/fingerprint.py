@@ -35,6 +35,7 @@ STAGE_VERSIONS = {
     "sentence_order": 1,  # only of datasets with this objective, in addition to "samples"
     "import": 1,
     "pretraining": 5,
+    "lamb": 1,  # only of phases with this optimizer, in addition to "pretraining"
     "finetuning": 12,
     "half_precision": 1,  # only of fine-tunings and predictions in bf16 or fp16, in addition to "finetuning"
     "conll_u": 1,  # only of predictions from CoNLL-U whose words were taken from another column before

@@ -11,6 +11,7 @@ from plan_helpers import CONFIG, PHASE, ROOT, changed, finished_dataset, inputs,
 
 from bertline.console import BertlineError
 from bertline.files import write_json
+from bertline.fingerprint import STAGE_VERSIONS
 from bertline.planning.names import write_links
 from bertline.planning.plan import Plan
 from bertline.planning.resolve import RESERVED_NAMES
@@ -82,6 +83,16 @@ def test_each_carry_over_from_a_phase_is_another_result_and_elsewhere_it_has_no_
         phase["initial_weights"] = {"directory": "weights"}
         external |= set(plan_of(changed(runs__first__phases={"a": phase})).runs["first"]["phases"].values())
     assert [len(first), len(second), len(external)] == [1, 3, 1]
+
+
+@pytest.mark.parametrize(("optimizer", "is_renamed"), [("lamb", True), ("adamw", False), ("muon", False)])
+def test_the_version_of_lamb_renames_only_phases_with_lamb(
+    monkeypatch: pytest.MonkeyPatch, optimizer: str, is_renamed: bool
+) -> None:
+    config = changed(runs__first__phases={"a": {**PHASE, "optimizer": optimizer}})
+    before = plan_of(config).phases.keys()
+    monkeypatch.setitem(STAGE_VERSIONS, "lamb", 0)
+    assert (plan_of(config).phases.keys() != before) == is_renamed
 
 
 def test_data_of_another_run_with_another_seed_is_not_continued() -> None:

@@ -19,7 +19,8 @@ from bertline.console import BertlineError
 from bertline.files import sha256_of_file
 from bertline.training.data.opening import open_training_data
 from bertline.training.data.shapes import Batching
-from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, own_part
+from bertline.training.distributed import fsdp
+from bertline.training.distributed.fsdp import apply_fsdp, check_fsdp, own_part, split_whole
 from bertline.training.distributed.process_group import Group
 from bertline.training.gradient_accumulator import GradientAccumulator
 from bertline.training.initial import make_model
@@ -128,6 +129,21 @@ def test_muon_moves_weights_as_it_moves_whole_ones(card, tmp_path):
         if ".layers." in name and weight.ndim == 2:
             torch.testing.assert_close(sharded[name], weight, rtol=0, atol=1e-6)
     assert_same_phase(tmp_path / "sharded", tmp_path / "plain", steps=2)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 20])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_stacked_matrices_are_split_where_they_end_whatever_rows_the_ranks_store(monkeypatch, ranks, count):
+    tensor = torch.arange(36.0).view(18, 2)
+    monkeypatch.setattr(fsdp, "is_sharded", lambda _: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: ranks)
+    found = []
+    for rank, part in enumerate([*tensor.chunk(ranks), *[tensor[:0]] * ranks][:ranks]):
+        monkeypatch.setattr(distributed, "get_rank", lambda rank=rank: rank)
+        found.append(split_whole(part, count, like=tensor))
+    assert all(len(parts) == count for parts in found)
+    for expected, *parts in zip(tensor.chunk(count), *found, strict=True):
+        assert torch.equal(torch.cat(parts), expected)
 
 
 def test_a_killed_phase_ends_with_the_same_bits(card, tmp_path, sharded):

@@ -24,7 +24,7 @@ from bertline.training.optimizers.registry import (
 
 
 class Network(torch.nn.Module):
-    """One parameter of each kind: decayed, not decayed, decayed and zero, without gradient."""
+    """One parameter of each kind: decayed, not decayed, decayed and zero, without gradient, of stacked matrices."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,6 +33,28 @@ class Network(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.randn(5))
         self.zero = torch.nn.Parameter(torch.zeros(3))
         self.unused = torch.nn.Parameter(torch.randn(4))
+        self.qkv = torch.nn.Linear(5, 6)
+        self.gated_intermediate = torch.nn.Linear(5, 8, bias=False)
+        with torch.no_grad():  # the parts of a stack are of unlike sizes
+            self.qkv.weight[:2] *= 10
+            self.qkv.bias[4:] *= 10
+            self.gated_intermediate.weight[:4] *= 10
+
+
+def apart(tensors):
+    """Divide the tensors of stacked matrices, by name, into those of the single matrices."""
+    counts = {"qkv": 3, "gated_intermediate": 2}
+    return {
+        (name, number): part
+        for name, tensor in tensors.items()
+        for number, part in enumerate(np.split(tensor, counts.get(name.split(".")[0], 1)))
+    }
+
+
+def joined(parts):
+    """Undo `apart`."""
+    names = dict.fromkeys(name for name, _ in parts)
+    return {name: np.concatenate([part for (of, _), part in parts.items() if of == name]) for name in names}
 
 
 def reference_lamb(weights, gradients, steps, settings):
@@ -52,7 +74,7 @@ def reference_lamb(weights, gradients, steps, settings):
             unbiased_second = second[name] / (1 - beta2**step)
             update = unbiased_first / (np.sqrt(unbiased_second) + settings["epsilon"])
             ratio = 1.0
-            if name != "bias":
+            if not name[0].endswith("bias"):
                 update = update + settings["weight_decay"] * weight
                 weight_norm, update_norm = np.sqrt((weight**2).sum()), np.sqrt((update**2).sum())
                 if weight_norm > 0 and update_norm > 0:
@@ -83,7 +105,7 @@ def test_lamb_is_that_of_nvidias_runs(scale, compiled):
             network.get_parameter(name).grad += torch.from_numpy(gradient).float()
         flat.clip(settings["max_gradient_norm"])
         optimizer.step()
-    expected = reference_lamb(dict(start), gradients, 20, settings)
+    expected = joined(reference_lamb(apart(start), lambda step: apart(gradients(step)), 20, settings))
     for name, value in network.named_parameters():
         np.testing.assert_allclose(value.detach().numpy(), expected[name], rtol=2e-5, atol=1e-6)
         assert np.abs(expected[name] - start[name]).max() > 1e-3
@@ -104,7 +126,7 @@ def test_biases_and_normalisations_are_not_decayed():
 
 
 def reference_lamb_of_the_paper(weights, gradients, steps, settings):
-    """You et al. 2019, Algorithm 2, a layer x^(i) being a tensor, phi(z) = z, lambda 0 for biases; in float64."""
+    """You et al. 2019, Algorithm 2, a layer x^(i) being a matrix or vector, phi(z) = z, lambda 0 for biases; in float64."""
     beta1, beta2 = settings["betas"]
     x = dict(weights)
     m = {i: np.zeros_like(value) for i, value in x.items()}
@@ -115,7 +137,7 @@ def reference_lamb_of_the_paper(weights, gradients, steps, settings):
             m[i] = beta1 * m[i] + (1 - beta1) * g[i]
             v[i] = beta2 * v[i] + (1 - beta2) * g[i] ** 2
             r = (m[i] / (1 - beta1**t)) / (np.sqrt(v[i] / (1 - beta2**t)) + settings["epsilon"])
-            u = r + (0 if i == "bias" else settings["weight_decay"]) * x[i]
+            u = r + (0 if i[0].endswith("bias") else settings["weight_decay"]) * x[i]
             phi = np.linalg.norm(x[i].ravel())
             ratio = phi / np.linalg.norm(u.ravel()) if phi > 0 else 1.0  # else a zero bias would never move
             x[i] = x[i] - settings["learning_rate"] * ratio * u
@@ -138,7 +160,7 @@ def test_the_papers_lamb_has_a_trust_ratio_for_every_tensor():
                 moved.get_parameter(name).grad = torch.from_numpy(gradient).float()
         for optimizer in optimizers:
             optimizer.step()
-    expected = reference_lamb_of_the_paper(start, gradients, 20, settings)
+    expected = joined(reference_lamb_of_the_paper(apart(start), lambda step: apart(gradients(step)), 20, settings))
     for name, value in network.named_parameters():
         np.testing.assert_allclose(value.detach().numpy(), expected[name], rtol=2e-5, atol=1e-6)
     assert not torch.allclose(network.bias, plain.bias, rtol=1e-2)
@@ -153,7 +175,7 @@ def reference_lion(weights, gradients, steps, settings):
     for t in range(1, steps + 1):
         for name, g in gradients(t).items():
             c = beta1 * m[name] + (1 - beta1) * g
-            decay = 0 if name == "bias" else settings["weight_decay"]
+            decay = 0 if name.endswith("bias") else settings["weight_decay"]
             theta[name] = theta[name] - settings["learning_rate"] * (np.sign(c) + decay * theta[name])
             m[name] = beta2 * m[name] + (1 - beta2) * g
     return theta
@@ -183,8 +205,8 @@ def test_sgd_is_that_of_torch():
     networks = Network(), Network()
     weights = dict(networks[1].named_parameters())
     groups = [
-        {"params": [weight for name, weight in weights.items() if name != "bias"], "weight_decay": 0.03},
-        {"params": [weights["bias"]]},
+        {"params": [weight for name, weight in weights.items() if not name.endswith("bias")], "weight_decay": 0.03},
+        {"params": [weight for name, weight in weights.items() if name.endswith("bias")]},
     ]
     optimizers = (
         make_optimizer(networks[0], recipe(optimizer="sgd", learning_rate=0.1, weight_decay=0.03)["settings"]),

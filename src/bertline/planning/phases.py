@@ -71,7 +71,7 @@ def add_phase(
         **{name: value for name, value in recipe.items() if name not in ("fingerprint", "dataset")},
         "settings": semantic,
         "initial_weights": without_directory(initial) if initial else None,
-        "versions": stage_versions("pretraining"),
+        "versions": stage_versions("pretraining", *(["lamb"] if settings["optimizer"] == "lamb" else [])),
     }
     recipe["fingerprint"] = key = fingerprint(identifying)
     plan.phases[key] = recipe

@@ -9,7 +9,7 @@ micro-batches as the one with the most.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import torch
@@ -115,6 +115,21 @@ def norms_of_whole(norms: Tensor, *, like: Tensor) -> Tensor:
     squares = norms.double().square()
     distributed.all_reduce(squares)
     return squares.sqrt().float()
+
+
+def split_whole(part: Tensor, count: int, *, like: Tensor) -> list[Tensor]:
+    """Return this rank's rows of each of the `count` equal parts of a whole tensor's rows, as views; some may be empty.
+
+    Args:
+        part: the rows that this rank stores of a tensor of the shape of `like`.
+        like: if it is not sharded, `part` is the whole tensor.
+    """
+    if count == 1 or not is_sharded(like):
+        return list(part.chunk(count))
+    rows = _rows_of_ranks(len(like), distributed.get_world_size())
+    first, size = sum(rows[: distributed.get_rank()]), len(like) // count
+    ends = [min(max(0, number * size - first), len(part)) for number in range(count + 1)]
+    return [part[start:end] for start, end in pairwise(ends)]
 
 
 def map_whole(

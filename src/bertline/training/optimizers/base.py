@@ -11,10 +11,10 @@ from torch import Tensor
 from bertline.training.distributed.fsdp import own_part
 
 NamedParameters = Sequence[tuple[str, Tensor]]
-# Weights that stack several matrices, and how many. Query, key and value are separate maps that share only their input:
+# Linear layers that stack several, and how many. Query, key and value are separate maps that share only their input:
 # orthogonalised by Muon as one [3H, H] matrix, the size of the query's update would depend on the value's gradient, and
-# each of the three would get singular values of about 1 / sqrt(3).
-STACKED_MATRICES = {"qkv.weight": 3, "gated_intermediate.weight": 2}
+# each of the three would get singular values of about 1 / sqrt(3); LAMB's trust ratio would be that of all three.
+STACKED_LAYERS = {"qkv": 3, "gated_intermediate": 2}
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -60,8 +60,9 @@ def is_hidden_matrix(name: str, weight: Tensor) -> bool:
 
 
 def matrices_in(name: str) -> int:
-    """Return how many matrices the weight of this name stacks."""
-    return next((matrices for ending, matrices in STACKED_MATRICES.items() if name.endswith(ending)), 1)
+    """Return how many matrices the weight of this name stacks, or vectors the bias."""
+    layer = name.rpartition(".")[0]
+    return STACKED_LAYERS.get(layer.rpartition(".")[2], 1)
 
 
 def _is_decayed(name: str) -> bool:

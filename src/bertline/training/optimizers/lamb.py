@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertline.training.distributed.fsdp import norms_of_whole
+from bertline.training.distributed.fsdp import norms_of_whole, split_whole
 from bertline.training.norms import norms_of
-from bertline.training.optimizers.base import NamedParameters, Optimizer, decay_groups
+from bertline.training.optimizers.base import NamedParameters, Optimizer, decay_groups, matrices_in
 
 
 class Lamb(Optimizer):
     """LAMB (You et al. 2019, arXiv 1904.00962).
 
     Both moments are bias-corrected, gradients are averaged into the first one, epsilon is outside the root, weight
-    decay is added to the update, and the update is scaled by the trust ratio |weight| / |update|, with norms over each
-    tensor as it is stored: query, key and value of a layer are one, with one ratio, as in DeepSpeed's layer for BERT,
-    where NVIDIA's network has three. The training loop clips the gradient to a global norm before.
+    decay is added to the update, and the update is scaled by the trust ratio |weight| / |update|. Query, key and value,
+    which are stored as one tensor, have a ratio each, as in NVIDIA's network. The training loop clips the gradient to a
+    global norm before.
 
-    The two variants differ in the tensors to which a trust ratio applies:
+    The two variants differ in the matrices and vectors to which a trust ratio applies:
 
     - nvidia: those with weight decay, as in NVIDIA's BERT runs (apex FusedLAMB with use_nvlamb false).
     - paper: all, as in Algorithm 2 with phi(z) = z. Its single lambda is that of each parameter group here.
@@ -37,6 +37,7 @@ class Lamb(Optimizer):
             groups, {"lr": settings["learning_rate"], "betas": settings["betas"], "eps": settings["epsilon"]}
         )
         self.variant = settings["lamb_variant"]
+        self._matrices = {weight: matrices_in(name) for name, weight in parameters}
         # One program for tensors of any size: one per size, or one for all at once, would take minutes to compile.
         self._program = torch.compile(update_lamb, dynamic=True, fullgraph=True) if compiled else None
 
@@ -50,10 +51,13 @@ class Lamb(Optimizer):
         """Update a parameter group."""
         torch._foreach_add_(states["step"], 1)
         step, (beta1, beta2) = int(states["step"][0]), group["betas"]
-        lists = weights, gradients, states["exp_avg"], states["exp_avg_sq"]
+        lists: tuple[list[Tensor], ...] = (weights, gradients, states["exp_avg"], states["exp_avg_sq"])
+        scaled = bool(group["weight_decay"]) or self.variant == "paper"
+        if scaled:
+            lists = tuple(self._split(group, tensors) for tensors in lists)
         numbers = 1 - beta1**step, (1 - beta2**step) ** 0.5, group["lr"]
         fixed = {name: group[name] for name in ("betas", "eps", "weight_decay")}
-        fixed |= {"scaled": bool(group["weight_decay"]) or self.variant == "paper", "like": group["params"][0]}
+        fixed |= {"scaled": scaled, "like": group["params"][0]}
         if self._program is None:
             update_lamb(*lists, *numbers, **fixed)
             return
@@ -63,6 +67,15 @@ class Lamb(Optimizer):
             self._program(
                 [weight.view(-1)], [gradient.view(-1)], [first.view(-1)], [second.view(-1)], *scalars, **fixed
             )
+
+    def _split(self, group: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:
+        """Return views of `tensors`, of the weights of the group with a gradient, without stacked matrices."""
+        updated = [weight for weight in group["params"] if weight.grad is not None]
+        return [
+            part
+            for tensor, weight in zip(tensors, updated, strict=True)
+            for part in split_whole(tensor, self._matrices[weight], like=weight)
+        ]
 
 
 def update_lamb(
