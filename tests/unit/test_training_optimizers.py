@@ -126,7 +126,7 @@ def test_biases_and_normalisations_are_not_decayed():
 
 
 def reference_lamb_of_the_paper(weights, gradients, steps, settings):
-    """You et al. 2019, Algorithm 2, a layer x^(i) being a matrix or vector, phi(z) = z, lambda 0 for biases; in float64."""
+    """You et al. 2019, Algorithm 2, x^(i) being a matrix or a vector, phi(z) = z, lambda 0 for biases; in float64."""
     beta1, beta2 = settings["betas"]
     x = dict(weights)
     m = {i: np.zeros_like(value) for i, value in x.items()}

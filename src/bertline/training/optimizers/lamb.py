@@ -51,22 +51,22 @@ class Lamb(Optimizer):
         """Update a parameter group."""
         torch._foreach_add_(states["step"], 1)
         step, (beta1, beta2) = int(states["step"][0]), group["betas"]
-        lists: tuple[list[Tensor], ...] = (weights, gradients, states["exp_avg"], states["exp_avg_sq"])
+        first, second = states["exp_avg"], states["exp_avg_sq"]
         scaled = bool(group["weight_decay"]) or self.variant == "paper"
         if scaled:
-            lists = tuple(self._split(group, tensors) for tensors in lists)
+            weights, gradients, first, second = (
+                self._split(group, tensors) for tensors in (weights, gradients, first, second)
+            )
         numbers = 1 - beta1**step, (1 - beta2**step) ** 0.5, group["lr"]
         fixed = {name: group[name] for name in ("betas", "eps", "weight_decay")}
         fixed |= {"scaled": scaled, "like": group["params"][0]}
         if self._program is None:
-            update_lamb(*lists, *numbers, **fixed)
+            update_lamb(weights, gradients, first, second, *numbers, **fixed)
             return
         # As tensors: a program is specialised to the values of Python numbers, and these change at every step.
         scalars = torch.tensor(numbers, device=weights[0].device).unbind()
-        for weight, gradient, first, second in zip(*lists, strict=True):
-            self._program(
-                [weight.view(-1)], [gradient.view(-1)], [first.view(-1)], [second.view(-1)], *scalars, **fixed
-            )
+        for tensors in zip(weights, gradients, first, second, strict=True):
+            self._program(*([tensor.view(-1)] for tensor in tensors), *scalars, **fixed)
 
     def _split(self, group: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:
         """Return views of `tensors`, of the weights of the group with a gradient, without stacked matrices."""
