@@ -66,7 +66,8 @@ class Lamb(Optimizer):
         # As tensors: a program is specialised to the values of Python numbers, and these change at every step.
         scalars = torch.tensor(numbers, device=weights[0].device).unbind()
         for tensors in zip(weights, gradients, first, second, strict=True):
-            self._program(*([tensor.view(-1)] for tensor in tensors), *scalars, **fixed)
+            weight, gradient, of_first, of_second = (tensor.view(-1) for tensor in tensors)
+            self._program([weight], [gradient], [of_first], [of_second], *scalars, **fixed)
 
     def _split(self, group: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:
         """Return views of `tensors`, of the weights of the group with a gradient, without stacked matrices."""
