@@ -440,6 +440,19 @@ def test_a_folder_that_the_pods_do_not_have_is_refused(tmp_path, monkeypatch):
         kubernetes.fill(manifests("/elsewhere"), "mine", REQUEST, [], "")
 
 
+def test_manifests_whose_job_kubectl_would_not_find_are_refused(tmp_path, monkeypatch):
+    """With `namespace:` or `namePrefix:` of a kustomization, Jobs would count as deleted, and run twice."""
+    monkeypatch.chdir(tmp_path)
+    rendered = manifests(str(tmp_path))
+    rendered[-1]["metadata"]["name"] = "alice-bertline-training"
+    with pytest.raises(BertlineError, match=r"^the manifests need one Job, bertline-training, without a pre"):
+        kubernetes.fill(rendered, "mine", REQUEST, [], "")
+    rendered = manifests(str(tmp_path))
+    rendered[-1]["metadata"]["namespace"] = "alice"
+    with pytest.raises(BertlineError, match=r"^the manifests set the namespace alice; .* --namespace=alice$"):
+        kubernetes.fill(rendered, "mine", REQUEST, [], "")
+
+
 # A fake kubectl: writes down what it is asked, and answers with files.
 KUBECTL = """#!/usr/bin/env python3
 import json, sys
@@ -513,6 +526,13 @@ def test_what_belongs_to_a_job_is_made_after_it_and_deleted_with_it(kubectl, tmp
     }
     assert (tmp_path / "submitted").read_text() == f"{name}\n"
     assert "echo it" in (tmp_path / f"logs/kubernetes/{name}/job.sh").read_text()
+
+
+def test_a_job_to_which_nothing_belongs_is_made(kubectl, tmp_path):
+    """As in a kustomization without a NetworkPolicy, on one node."""
+    (kubectl / "manifests.json").write_text("\n---\n".join(map(json.dumps, manifests(str(tmp_path))[::3])))
+    kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    assert [arguments[0] for arguments, _ in asked(kubectl)] == ["kustomize", "apply", "create"]
 
 
 def test_a_job_that_kubernetes_refuses_is_one_line_and_leaves_nothing(kubectl, tmp_path):

@@ -119,7 +119,8 @@ def _send(shared: list[dict[str, Any]], job: dict[str, Any], of_job: list[dict[s
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": json.loads(made)["metadata"]["uid"]}
     for one in of_job:
         one["metadata"]["ownerReferences"] = [reference]
-    _kubectl("apply", "--filename=-", given=_as_list(of_job))
+    if of_job:
+        _kubectl("apply", "--filename=-", given=_as_list(of_job))
 
 
 def job_name(rule: str) -> str:
@@ -144,17 +145,26 @@ def fill(
         Objects that all jobs share, the Job, and objects of this Job only.
 
     Raises:
-        BertlineError: if there is no Job with a container `node`, or it does not mount this folder.
+        BertlineError: if there is no Job of this name with a container `node`, it does not mount this folder, or the
+            objects have a namespace: kubectl looks for the Job in that of its context.
     """
+    if namespace := next((one["metadata"]["namespace"] for one in rendered if "namespace" in one["metadata"]), None):
+        raise BertlineError(
+            f"the manifests set the namespace {namespace}; leave it out, and set it in kubectl's context: "
+            f"kubectl config set-context --current --namespace={namespace}"
+        )
     renamed = [_with_name(one, name) for one in rendered]
     shared = [one for one in rendered if one in renamed]
     own = [one for one in renamed if one not in rendered]
-    found = [one for one in own if one["kind"] == "Job"]
+    found = [one for one in own if one["kind"] == "Job" and one["metadata"]["name"] == name]
     others = [one for one in own if one["kind"] != "Job" and (one["kind"] != "Service" or request.nodes > 1)]
     containers = found[0]["spec"]["template"]["spec"]["containers"] if len(found) == 1 else []
     node = next((container for container in containers if container["name"] == "node"), None)
     if node is None:
-        raise BertlineError(f"the manifests need one Job, {NAME}, with a container `node`; see deploy/kubernetes/graph")
+        raise BertlineError(
+            f"the manifests need one Job, {NAME}, without a prefix or suffix, and a container `node` in it; see "
+            "deploy/kubernetes/graph"
+        )
     here = os.getcwd()
     if not any(Path(here).is_relative_to(mount["mountPath"]) for mount in node["volumeMounts"]):
         mounted = ", ".join(mount["mountPath"] for mount in node["volumeMounts"])
