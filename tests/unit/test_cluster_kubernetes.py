@@ -391,6 +391,24 @@ def test_a_memory_of_0_is_not_requested(tmp_path, monkeypatch):
     assert container["resources"] == {"requests": {"cpu": "4"}, "limits": {"cpu": "4", "nvidia.com/gpu": "8"}}
 
 
+def test_other_resources_of_the_manifests_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rendered = manifests(str(tmp_path))
+    (container,) = rendered[-1]["spec"]["template"]["spec"]["containers"]
+    container["resources"] = {
+        "requests": {"cpu": "8", "memory": "64Gi", "ephemeral-storage": "1Gi"},
+        "limits": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1", "rdma/hca": "1"},
+        "claims": [{"name": "mine"}],
+    }
+    _, job, _ = kubernetes.fill(rendered, "mine", replace(REQUEST, memory_mb=0, gpus=0), [], "")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "4", "ephemeral-storage": "1Gi"},
+        "limits": {"cpu": "4", "rdma/hca": "1"},
+        "claims": [{"name": "mine"}],
+    }
+
+
 def test_only_names_and_labels_of_the_job_are_replaced(tmp_path, monkeypatch):
     """Not those of images, claims, settings, nodes and namespaces that contain the Job's."""
     monkeypatch.chdir(tmp_path)

@@ -40,6 +40,7 @@ SELECTORS = {"labels", "selector", "labelSelector", "podSelector"}
 # Kinds of objects for all jobs, which the Pods refer to by names of their own.
 SHARED = {"ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim"}
 GPU = "nvidia.com/gpu"
+SIZE = {"cpu", "memory", GPU}
 # A Pod is a host named after its Job and its number, and a host's name has at most 63 characters.
 MAX_NAME = 52
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -176,14 +177,23 @@ def fill(
     if request.queue:
         job["metadata"].setdefault("labels", {})[QUEUE] = request.queue
     job["spec"] |= {"completions": request.nodes, "parallelism": request.nodes}
-    size = {"cpu": str(request.cpus)} | ({"memory": f"{request.memory_mb}M"} if request.memory_mb else {})
-    node["resources"] = {"requests": size, "limits": size | ({GPU: str(request.gpus)} if request.gpus else {})}
+    node["resources"] = _resources(node.get("resources") or {}, request)
     node["workingDir"] = here
     node["args"] = arguments
     if request.constraint:
         label, _, value = request.constraint.partition("=")
         job["spec"]["template"]["spec"].setdefault("nodeSelector", {})[label] = value
     return shared, job, others
+
+
+def _resources(given: dict[str, Any], request: Request) -> dict[str, Any]:
+    """Return the resources of a container with the size of a job; `given` ones of other kinds stay, as rdma/hca."""
+    size = {"cpu": str(request.cpus)} | ({"memory": f"{request.memory_mb}M"} if request.memory_mb else {})
+    of_job = {"requests": size, "limits": size | ({GPU: str(request.gpus)} if request.gpus else {})}
+    for kind, amounts in of_job.items():
+        others = {name: amount for name, amount in given.get(kind, {}).items() if name not in SIZE}
+        of_job[kind] = others | amounts
+    return given | of_job
 
 
 def _with_name(manifest: dict[str, Any], name: str) -> dict[str, Any]:
