@@ -450,12 +450,27 @@ def test_only_names_and_labels_of_the_job_are_replaced(tmp_path, monkeypatch):
     assert new["containers"][0]["env"][0]["value"] == "mine-0.mine"
 
 
-def test_a_folder_that_the_pods_do_not_have_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("mounts", "told"),
+    [
+        ({"project": "/elsewhere"}, "/elsewhere"),
+        ({"empty": "/"}, "none"),  # as /tmp and /dev/shm
+        ({"project": "/", "empty": "HERE"}, "/"),
+        ({}, "none"),
+    ],
+)
+def test_a_folder_that_the_pods_do_not_have_is_refused(tmp_path, monkeypatch, mounts, told):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        BertlineError, match=r"is on no volume of the Pods \(/elsewhere\); start snakemake on the shared"
-    ):
-        kubernetes.fill(manifests("/elsewhere"), "mine", REQUEST, [], "")
+    rendered = manifests("/elsewhere")
+    pod = rendered[-1]["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": "project", "persistentVolumeClaim": {}}, {"name": "empty", "emptyDir": {}}]
+    pod["containers"][0]["volumeMounts"] = [
+        {"name": name, "mountPath": path.replace("HERE", str(tmp_path))} for name, path in mounts.items()
+    ]
+    if not mounts:
+        del pod["containers"][0]["volumeMounts"]
+    with pytest.raises(BertlineError, match=rf"is on no shared volume of the Pods \({told}\); start snakemake on one"):
+        kubernetes.fill(rendered, "mine", REQUEST, [], "")
 
 
 def test_manifests_whose_job_kubectl_would_not_find_are_refused(tmp_path, monkeypatch):

@@ -166,13 +166,8 @@ def fill(
             f"the manifests need one Job, {NAME}, without a prefix or suffix, and a container `node` in it; see "
             "deploy/kubernetes/graph"
         )
-    here = os.getcwd()
-    if not any(Path(here).is_relative_to(mount["mountPath"]) for mount in node["volumeMounts"]):
-        mounted = ", ".join(mount["mountPath"] for mount in node["volumeMounts"])
-        raise BertlineError(
-            f"{here} is on no volume of the Pods ({mounted}); start snakemake on the shared volume, at the same path"
-        )
-    job = found[0]
+    job, here = found[0], os.getcwd()
+    _check_mounts(job["spec"]["template"]["spec"].get("volumes", []), node.get("volumeMounts", []), here)
     job["metadata"].setdefault("annotations", {})["bertline/job"] = about
     if request.queue:
         job["metadata"].setdefault("labels", {})[QUEUE] = request.queue
@@ -184,6 +179,18 @@ def fill(
         label, _, value = request.constraint.partition("=")
         job["spec"]["template"]["spec"].setdefault("nodeSelector", {})[label] = value
     return shared, job, others
+
+
+def _check_mounts(volumes: list[dict[str, Any]], mounts: list[dict[str, Any]], here: str) -> None:
+    """Raise BertlineError unless a folder is on a shared volume of a container: not on one that begins empty."""
+    empty = {volume["name"] for volume in volumes if "emptyDir" in volume}
+    above = [mount for mount in mounts if Path(here).is_relative_to(mount["mountPath"])]
+    lowest = max(above, key=lambda mount: len(mount["mountPath"].rstrip("/")), default=None)
+    if lowest is None or lowest["name"] in empty:
+        shared = ", ".join(mount["mountPath"] for mount in mounts if mount["name"] not in empty) or "none"
+        raise BertlineError(
+            f"{here} is on no shared volume of the Pods ({shared}); start snakemake on one, at the same path"
+        )
 
 
 def _resources(given: dict[str, Any], request: Request) -> dict[str, Any]:
