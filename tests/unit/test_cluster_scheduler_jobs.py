@@ -136,6 +136,15 @@ def test_what_only_slurm_has_is_refused_in_one_line(gres) -> None:
         request_of({**PHASE, "resources": {**PHASE["resources"], "gres": gres}}, PBS.logs)
 
 
+@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=lambda scheduler: scheduler.name)
+def test_a_name_that_is_a_number_is_given_as_a_word(scheduler) -> None:
+    """A command consists of words. --set-resources makes numbers of such names."""
+    numbers = {"slurm_account": 4711, "slurm_partition": 1, "constraint": 80, "qos": -10, "grid_engine_one_node": 7}
+    command = scheduler.submit(request_of({**PHASE, "resources": {**PHASE["resources"], **numbers}}, scheduler.logs))
+    assert "4711" in command
+    assert all(isinstance(word, str) for word in command)
+
+
 @pytest.mark.parametrize("minutes", [1, 30])
 def test_the_end_of_a_job_is_a_time_in_seconds(minutes, monkeypatch) -> None:
     monkeypatch.setenv("BERTLINE_JOB_ENDS", str(time.time() + 60 * minutes))

@@ -91,8 +91,8 @@ def submit_job(jobscript: Path, *, manifests: Path) -> str:
     rendered = yaml.safe_load_all(_kubectl("kustomize", str(manifests)))
     about = f"{request.name} {' '.join(map(str, properties.get('wildcards', {}).values()))}".strip()
     shared, job, of_job = fill(list(rendered), name, request, ["--script", str(script), "--folder", str(folder)], about)
-    if priority := properties["resources"].get("qos"):
-        job["spec"]["template"]["spec"]["priorityClassName"] = priority
+    if request.priority:
+        job["spec"]["template"]["spec"]["priorityClassName"] = request.priority
     cluster_generic.record(name)
     try:
         cluster_generic.wait_for_answer(lambda repeated: _send(shared, job, of_job, repeated=repeated))

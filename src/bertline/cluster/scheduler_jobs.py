@@ -155,6 +155,8 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
         raise BertlineError("only Slurm has jobs on nodes of several kinds; leave `additional_nodes` out of site.yaml")
     name = properties.get("rule") or properties["groupid"]
     wildcards = "-".join(map(str, properties.get("wildcards", {}).values())).replace("/", "-")
+    # Snakemake makes a number of `--set-resources RULE:slurm_account=4711`.
+    texts = {key: str(value) for key, value in resources.items() if value is not None}
     path = logs.absolute() / f"{name}-{wildcards or properties['jobid']}-{resources.get('attempt', 1)}"
     return Request(
         name=name,
@@ -166,11 +168,11 @@ def request_of(properties: dict[str, Any], logs: Path) -> Request:
         cpus=int(properties["threads"]),
         gpus=_gpus_in(str(resources.get("gres") or "gpu:0")),
         memory_mb=int(resources["mem_mb"]),
-        queue=resources.get("slurm_partition"),
-        account=resources.get("slurm_account"),
-        constraint=resources.get("constraint"),
-        priority=resources.get("qos"),
-        grid_engine={key.removeprefix(GRID_ENGINE): resources[key] for key in resources if key.startswith(GRID_ENGINE)},
+        queue=texts.get("slurm_partition"),
+        account=texts.get("slurm_account"),
+        constraint=texts.get("constraint"),
+        priority=texts.get("qos"),
+        grid_engine={key.removeprefix(GRID_ENGINE): texts[key] for key in texts if key.startswith(GRID_ENGINE)},
     )
 
 
