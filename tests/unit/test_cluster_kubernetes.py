@@ -391,6 +391,13 @@ def test_a_memory_of_0_is_not_requested(tmp_path, monkeypatch):
     assert container["resources"] == {"requests": {"cpu": "4"}, "limits": {"cpu": "4", "nvidia.com/gpu": "8"}}
 
 
+def test_a_constraint_that_is_no_label_is_refused(tmp_path, monkeypatch):
+    """Its Pods would wait forever."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BertlineError, match=r"^constraint: given 'a100'; write a node's label=value, as in gpu\.type"):
+        kubernetes.fill(manifests(str(tmp_path)), "mine", replace(REQUEST, constraint="a100"), [], "")
+
+
 def test_other_resources_of_the_manifests_stay(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rendered = manifests(str(tmp_path))

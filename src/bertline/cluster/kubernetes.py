@@ -146,8 +146,8 @@ def fill(
         Objects that all jobs share, the Job, and objects of this Job only.
 
     Raises:
-        BertlineError: if there is no Job of this name with a container `node`, it does not mount this folder, or the
-            objects have a namespace: kubectl looks for the Job in that of its context.
+        BertlineError: if there is no Job of this name with a container `node`, it does not mount this folder, the
+            constraint is no label, or the objects have a namespace: kubectl looks for the Job in that of its context.
     """
     if namespace := next((one["metadata"]["namespace"] for one in rendered if "namespace" in one["metadata"]), None):
         raise BertlineError(
@@ -176,7 +176,9 @@ def fill(
     node["workingDir"] = here
     node["args"] = arguments
     if request.constraint:
-        label, _, value = request.constraint.partition("=")
+        label, is_one, value = request.constraint.partition("=")
+        if not is_one:  # an empty value is one, for which the Pods would wait forever
+            raise BertlineError(f"constraint: given '{label}'; write a node's label=value, as in gpu.type=a100")
         job["spec"]["template"]["spec"].setdefault("nodeSelector", {})[label] = value
     return shared, job, others
 
