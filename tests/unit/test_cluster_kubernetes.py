@@ -568,6 +568,33 @@ def test_what_belongs_to_a_job_is_made_after_it_and_deleted_with_it(kubectl, tmp
     assert "echo it" in (tmp_path / f"logs/kubernetes/{name}/job.sh").read_text()
 
 
+def test_a_job_runs_in_the_folder_of_snakemake_with_the_programs_of_the_checkout(kubectl, tmp_path, monkeypatch):
+    """Which need not be the same: docs/targets.md. Names of folders may have spaces."""
+    here, checkout = tmp_path / "my run", tmp_path / "my checkout"
+    (checkout / "workflow/scripts").mkdir(parents=True)
+    (checkout / "src").mkdir()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("sys.argv", [f"{checkout}/workflow/scripts/kubernetes_submit.py"])
+    rendered = manifests(str(tmp_path))
+    (node,) = rendered[-1]["spec"]["template"]["spec"]["containers"]
+    node["command"] = ["python", "workflow/scripts/run_in_pod.py"]
+    (kubectl / "manifests.json").write_text("\n---\n".join(map(json.dumps, rendered)))
+    (tmp_path / "jobscript.sh").write_text(JOBSCRIPT.replace("\\\n", "").replace("echo it", "pwd; echo $PYTHONPATH"))
+    name = kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
+    job = next(given for arguments, given in asked(kubectl) if arguments[0] == "create")
+    (node,) = job["spec"]["template"]["spec"]["containers"]
+    assert node["workingDir"] == str(here)
+    assert node["command"] == ["python", f"{checkout}/workflow/scripts/run_in_pod.py"]
+    script = here / f"logs/kubernetes/{name}/job.sh"
+    assert node["args"] == ["--script", str(script), "--folder", str(script.parent)]
+    printed = subprocess.run(
+        ["sh", "-c", f'. "{script}"; env'], cwd="/", env={}, capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.splitlines()[:2] == [str(here), f"{checkout}/src"]
+    assert f"PYTHONPATH={checkout}/src" in printed.stdout.splitlines()
+
+
 def test_a_job_to_which_nothing_belongs_is_made(kubectl, tmp_path):
     """As in a kustomization without a NetworkPolicy, on one node."""
     (kubectl / "manifests.json").write_text("\n---\n".join(map(json.dumps, manifests(str(tmp_path))[::3])))

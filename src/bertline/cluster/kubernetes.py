@@ -44,6 +44,7 @@ SIZE = {"cpu", "memory", GPU}
 # A Pod is a host named after its Job and its number, and a host's name has at most 63 characters.
 MAX_NAME = 52
 QUEUE = "kueue.x-k8s.io/queue-name"
+PROGRAM = "workflow/scripts/run_in_pod.py"  # of a Pod, in the manifests: a path in the checkout
 OF_JOB = "batch.kubernetes.io/job-name"  # a label of Pods
 WITHOUT_CONFIGURATION = "localhost:8080"  # what kubectl then asks
 # Refusals that end by themselves, or when somebody logs in again: an old token, an object that others change or make at
@@ -85,9 +86,8 @@ def submit_job(jobscript: Path, *, manifests: Path) -> str:
     folder = (LOGS / name).absolute()
     folder.mkdir(parents=True)
     script = folder / "job.sh"
-    here = Path.cwd()
-    body = SCRIPT.format(folder=shlex.quote(str(here)), source=shlex.quote(f"{here}/src"), body=jobscript.read_text())
-    write_text(script, body)
+    source = shlex.quote(str(_checkout() / "src"))
+    write_text(script, SCRIPT.format(folder=shlex.quote(os.getcwd()), source=source, body=jobscript.read_text()))
     rendered = yaml.safe_load_all(_kubectl("kustomize", str(manifests)))
     about = f"{request.name} {' '.join(map(str, properties.get('wildcards', {}).values()))}".strip()
     shared, job, of_job = fill(list(rendered), name, request, ["--script", str(script), "--folder", str(folder)], about)
@@ -174,6 +174,7 @@ def fill(
     job["spec"] |= {"completions": request.nodes, "parallelism": request.nodes}
     node["resources"] = _resources(node.get("resources") or {}, request)
     node["workingDir"] = here
+    node["command"] = [str(_checkout() / word) if word == PROGRAM else word for word in node.get("command", [])]
     node["args"] = arguments
     if request.constraint:
         label, is_one, value = request.constraint.partition("=")
@@ -181,6 +182,11 @@ def fill(
             raise BertlineError(f"constraint: given '{label}'; write a node's label=value, as in gpu.type=a100")
         job["spec"]["template"]["spec"].setdefault("nodeSelector", {})[label] = value
     return shared, job, others
+
+
+def _checkout() -> Path:
+    """Return the checkout of this script, which need not be the folder of snakemake or that of the library."""
+    return Path(sys.argv[0]).absolute().parents[2]
 
 
 def _check_mounts(volumes: list[dict[str, Any]], mounts: list[dict[str, Any]], here: str) -> None:
