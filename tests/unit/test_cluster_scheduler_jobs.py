@@ -450,6 +450,7 @@ def cancel_at_the_end(monkeypatch) -> None:
 
 
 OVER = "qstat: Unknown Job Id 7.head"
+LSF_ENDED, QDEL_ENDED = "echo 'Job <7>: Job has already finished' >&2", "echo 'denied: job \"7\" does not exist'"
 
 
 @pytest.mark.parametrize(
@@ -462,6 +463,19 @@ OVER = "qstat: Unknown Job Id 7.head"
         ("qstat", f"echo '{OVER}\nqdel: Unauthorized' >&2; exit 1", f"echo '{OVER}'; exit 1", r"until `qdel 8\.head`$"),
         ("qstat", f"echo '{OVER}' >&2; exit 153", "true", None),
         ("bjobs", "echo 'Job <7>: No matching job found' >&2; exit 255", "echo 'Job <7> is not found'", None),
+        # One has just ended, the other is still listed while it ends.
+        ("bjobs", f"{LSF_ENDED}; echo 'Job <8> is being terminated'; exit 255", "echo RUN", None),
+        ("qhost", f"{QDEL_ENDED}; echo 'me has registered the job 8 for deletion'; exit 1", "echo listed", None),
+        ("qhost", f"{QDEL_ENDED}; echo 'me has deleted job 8'; exit 1", "echo listed", None),
+        ("qhost", f"{QDEL_ENDED}; echo 'job 8 is already in deletion'; exit 1", "echo listed", None),
+        # The other is not this user's.
+        (
+            "qhost",
+            "case $* in 7*) true;; *) false;; esac && echo 'me has registered the job 7 for deletion'; "
+            "case $* in *8*) echo 'denied: me has no permission'; exit 1;; esac",
+            "echo listed",
+            r"^denied: me has no permission; unfinished jobs run on until `qdel 8\.head`$",
+        ),
         ("qstat", "true", "true", None),
     ],
 )
@@ -470,6 +484,8 @@ def test_jobs_that_are_not_cancelled_at_the_end_of_snakemake_are_named(
 ) -> None:
     # The first query is about job 7.
     programs.write(program, query, query if said is None else "true")
+    if program == "qhost":
+        programs.write("qstat", query)
     programs.write("bkill" if program == "bjobs" else "qdel", cancel)
     if said is None:
         return cancel_at_the_end(monkeypatch)

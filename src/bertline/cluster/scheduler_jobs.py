@@ -116,10 +116,21 @@ def _cancel(scheduler: Scheduler, numbers: list[str]) -> None:
     NoAnswer, which is one, if the server did not answer.
     """
     done = _answer([scheduler.cancel, *numbers])
-    lines = (done.stderr or done.stdout).splitlines() or [f"{scheduler.cancel} ended with status {done.returncode}"]
-    # PBS's qdel fails as well if only one of the jobs has just ended.
-    if done.returncode and not all(scheduler.over.search(line) for line in lines):
-        raise BertlineError(" ".join(" ".join(lines).split()))
+    lines = [*done.stderr.splitlines(), *done.stdout.splitlines()]
+    # A command fails as well if only one of the jobs has just ended.
+    failed = [line for line in lines if line.strip() and not scheduler.cancelled.search(line)]
+    if done.returncode and (failed or not lines):
+        words = " ".join(failed).split() or [f"{scheduler.cancel} ended with status {done.returncode}"]
+        raise BertlineError(" ".join(words))
+
+
+def _is_cancelled(scheduler: Scheduler, number: str) -> bool:
+    """Return whether a job that may be cancelled already is over, or ends."""
+    try:
+        _cancel(scheduler, [number])
+    except BertlineError:
+        return bool(scheduler.over.search(_output_of([*scheduler.query, number])))
+    return True
 
 
 def _answer(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -272,7 +283,7 @@ def cancel_jobs_at_the_end() -> None:
             _cancel(scheduler, numbers)
     except BertlineError as error:
         if not isinstance(error, cluster_generic.NoAnswer):
-            numbers = [one for one in numbers if not scheduler.over.search(_output_of([*scheduler.query, one]))]
+            numbers = [one for one in numbers if not _is_cancelled(scheduler, one)]
         if numbers:
             again = f"{scheduler.cancel} {' '.join(numbers)}"
             raise BertlineError(f"{error}; unfinished jobs run on until `{again}`") from None

@@ -75,6 +75,7 @@ class Scheduler:
     number: re.Pattern[str]  # of the new job, in the output of `submit`: a whole line, as sites print more; the last
     query: tuple[str, ...]
     cancel: str
+    cancelled: re.Pattern[str]  # in each line of `cancel` about a job that is over, or is cancelled now or already
     over: re.Pattern[str]  # in the output of `query` for a job that is over or forgotten
     hosts_file: str  # environment variable with the path of a file: a line for each slot or host of the job
     start: Callable[[list[str], str, str], list[str]]  # slots, host, script -> command that runs the script there
@@ -168,6 +169,7 @@ def _option(name: str, value: str | None) -> list[str]:
     return [name, value] if value else []
 
 
+PBS_OVER = re.compile("Unknown Job Id|Job has finished", re.IGNORECASE)
 SCHEDULERS = (
     Scheduler(
         name="lsf",
@@ -177,6 +179,7 @@ SCHEDULERS = (
         number=re.compile(r"^Job <(\d+)> is submitted", re.MULTILINE),
         query=("bjobs", "-noheader", "-o", "stat"),
         cancel="bkill",
+        cancelled=re.compile("is being terminated|has already finished|No matching job found|is not found"),
         # UNKWN, on a host that does not answer, may run on; killed then, it is a ZOMBI until its host answers.
         over=re.compile("DONE|EXIT|ZOMBI|is not found"),
         hosts_file="LSB_DJOB_HOSTFILE",
@@ -193,6 +196,7 @@ SCHEDULERS = (
         number=re.compile(r"^(\d+)\s*$", re.MULTILINE),
         query=("qstat",),
         cancel="qdel",
+        cancelled=re.compile(r"\A\Z"),
         # For a job that is over, qstat prints nothing and fails; if the server does not answer, it prints an error.
         over=re.compile(r"\A\Z"),
         hosts_file="COBALT_NODEFILE",
@@ -206,6 +210,7 @@ SCHEDULERS = (
         number=re.compile(r"^(\d+)\s*$", re.MULTILINE),
         query=("qstat", "-j"),
         cancel="qdel",
+        cancelled=re.compile("has registered the job|has deleted job|is already in deletion|does not exist"),
         over=re.compile("do not exist"),
         hosts_file="PE_HOSTFILE",
         start=lambda slots, host, script: ["qrsh", "-inherit", "-nostdin", host, "/bin/sh", script],
@@ -221,7 +226,8 @@ SCHEDULERS = (
         number=re.compile(r"^(\d+\.\S+)\s*$", re.MULTILINE),
         query=("qstat",),
         cancel="qdel",
-        over=re.compile("Unknown Job Id|Job has finished", re.IGNORECASE),
+        cancelled=PBS_OVER,
+        over=PBS_OVER,
         hosts_file="PBS_NODEFILE",
         start=lambda slots, host, script: ["pbsdsh", "-n", str(slots.index(host)), "--", "/bin/sh", script],
         find=lambda job: ["qselect", "-N", _pbs_name(job)],
