@@ -82,24 +82,28 @@ def test_the_run_file_scores_the_same_when_trec_eval_reads_it(tmp_path: Path) ->
     assert metrics["scores"]["mrr_10"] == pytest.approx(100 * sum(reciprocal) / len(qrels))
 
 
-GRADES = st.lists(st.integers(0, 3), min_size=1, max_size=30)
+GRADES = st.lists(st.integers(-4, 3), min_size=1, max_size=30)
 
 
 @given(GRADES, st.data())
 def test_measures_are_those_of_their_definitions(grades: list[int], data: st.DataObject) -> None:
-    scores = np.array(data.draw(st.permutations(range(len(grades)))), dtype=np.float64)
+    """Grades may be negative, some judged passages are not ranked, and scores may be equal."""
+    ranked = data.draw(st.integers(1, len(grades)))
+    scores = np.array(data.draw(st.lists(st.integers(0, 9), min_size=ranked, max_size=ranked)), dtype=np.float64)
     level = data.draw(st.integers(1, 3))
-    ids = np.array([f"p{place:02d}" for place in range(len(grades))], dtype=np.bytes_)
-    rows = np.arange(len(grades), dtype=np.int32)
-    candidates = Candidates(["q"], np.array([0, len(grades)]), np.zeros_like(rows), rows, ids, 0)
+    ids = np.array([f"p{place:02d}" for place in range(ranked)], dtype=np.bytes_)
+    rows = np.arange(ranked, dtype=np.int32)
+    candidates = Candidates(["q"], np.array([0, ranked]), np.zeros_like(rows), rows, ids, 0)
     qrels = {"q": {f"p{place:02d}": grade for place, grade in enumerate(grades)}}
     found = {name: values[0] for name, values in measure(candidates, scores, qrels, level).items()}
 
-    ranked = [grades[place] for place in np.argsort(-scores)]
-    hits = [rank for rank, grade in enumerate(ranked, start=1) if grade >= level]
-    relevant = len(hits)
-    gain = sum(grade / math.log2(rank + 1) for rank, grade in enumerate(ranked[:10], start=1))
-    ideal = sum(grade / math.log2(rank + 1) for rank, grade in enumerate(sorted(grades)[::-1][:10], start=1))
+    of_ranks = [grades[place] for place in sorted(range(ranked), key=lambda place: (-scores[place], -place))]
+    hits = [rank for rank, grade in enumerate(of_ranks, start=1) if grade >= level]
+    relevant = sum(grade >= level for grade in grades)
+    gain, ideal = (
+        sum(max(grade, 0) / math.log2(rank + 1) for rank, grade in enumerate(one[:10], start=1))
+        for one in (of_ranks, sorted(grades, reverse=True))
+    )
     assert found["mrr"] == pytest.approx(1 / hits[0] if hits else 0)
     assert found["mrr_10"] == pytest.approx(1 / hits[0] if hits and hits[0] <= 10 else 0)
     assert found["map"] == pytest.approx(sum(n / rank for n, rank in enumerate(hits, 1)) / relevant if hits else 0)

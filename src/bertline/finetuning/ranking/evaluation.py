@@ -44,8 +44,10 @@ def measure(candidates: Candidates, scores: np.ndarray, qrels: Qrels, relevance_
     for query, ids, of_query in _queries(candidates, scores):
         if query not in qrels:
             continue
+        # A negative grade scores as 0 does, and trec_eval takes memory for the largest grade + 1: it crashes below -1.
+        grades = {passage: max(grade, 0) for passage, grade in qrels[query].items()}
         evaluator = pytrec_eval.RelevanceEvaluator(
-            {query: qrels[query]}, MEASURES_OF_TREC_EVAL, relevance_level=relevance_level
+            {query: grades}, MEASURES_OF_TREC_EVAL, relevance_level=relevance_level
         )
         result = evaluator.evaluate({query: dict(zip(ids, map(float, of_query), strict=True))})[query]
         for name, measure_name in MEASURES.items():
