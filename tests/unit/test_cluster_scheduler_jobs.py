@@ -600,6 +600,14 @@ def test_a_held_job_waits_and_what_to_do_is_told_once(program, held, waits, advi
     assert f"start it with `{advice}`" in line
 
 
+def test_a_hold_is_told_although_the_disk_is_full(programs, tmp_path, capsys) -> None:
+    """A status that is not printed would end the whole run."""
+    (tmp_path / "logs").touch()  # no folder: nothing can be written into it
+    programs.write("bjobs", "echo PSUSP")
+    assert scheduler_jobs.job_status("88") == "running"
+    assert capsys.readouterr().err.startswith("job 88 is held and waits")
+
+
 @pytest.mark.parametrize("profile", ["cluster-generic", "kubernetes"])
 def test_a_submission_goes_on_when_snakemake_kills_the_shell_that_started_it(profile, tmp_path) -> None:
     """As Python does after Ctrl-C. bash, which is /bin/sh on many clusters, replaces itself by its only command."""

@@ -111,3 +111,16 @@ def take_jobs(submitted: Path) -> list[str]:
     numbers = taken.read_text().split()
     taken.unlink()
     return numbers
+
+
+def is_new(mark: Path) -> bool:
+    """Make an empty file; return whether it was not there.
+
+    Also if a full volume does not take it: a status that is not printed would end snakemake with all jobs.
+    """
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch(exist_ok=False)
+    except OSError:
+        return not mark.exists()
+    return True

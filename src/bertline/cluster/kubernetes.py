@@ -247,7 +247,7 @@ def job_status(name: str) -> str:
     try:
         output = _kubectl("get", "job", name, "--ignore-not-found", "--output=json").strip()
     except BertlineError as error:  # Kubernetes does not answer
-        if _is_new(UNANSWERED):
+        if cluster_generic.is_new(UNANSWERED):
             print(f"{error}; asking again, jobs count as running until then", file=sys.stderr)
         return "running"
     UNANSWERED.unlink(missing_ok=True)
@@ -266,21 +266,8 @@ def job_status(name: str) -> str:
     else:
         _report_wait(name, job)
         return "running"
-    _is_new(ENDED / name)
+    cluster_generic.is_new(ENDED / name)
     return status
-
-
-def _is_new(mark: Path) -> bool:
-    """Make an empty file; return whether it was not there.
-
-    Also if a full volume does not take it: a status that is not printed would end snakemake with all jobs.
-    """
-    try:
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch(exist_ok=False)
-    except OSError:
-        return not mark.exists()
-    return True
 
 
 def _report_wait(name: str, job: dict[str, Any]) -> None:
@@ -295,7 +282,7 @@ def _report_wait(name: str, job: dict[str, Any]) -> None:
     if not found:
         return
     reason = found.get("reason", "unknown reason")  # it is optional, like the message
-    if _is_new(WAITING / f"{name}-{reason}"):
+    if cluster_generic.is_new(WAITING / f"{name}-{reason}"):
         told = " ".join(f"{reason}: {found.get('message', '')}".split()).rstrip(":")
         print(f"job {name} waits: {told}; see kubectl describe job {name}", file=sys.stderr)
 

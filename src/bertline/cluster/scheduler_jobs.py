@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -259,8 +258,7 @@ def _report_hold(scheduler: Scheduler, number: str, queried: str) -> None:
     hold = scheduler.hold
     if hold is None or not hold.state.search(queried):
         return
-    scheduler.held.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError), (scheduler.held / number).open("x"):
+    if cluster_generic.is_new(scheduler.held / number):
         print(
             f"job {number} is held and waits (reason: `{hold.explain} {number}`); start it with "
             f"`{hold.release} {number}`, or delete it with `{scheduler.cancel} {number}`, and it is submitted again",
