@@ -519,6 +519,14 @@ def test_jobs_continue_after_a_snakemake_that_was_killed(number, cancelled, tmp_
         assert snakemake.stderr.read() == f"{cancelled}\n"
 
 
+def test_the_jobs_of_a_killed_run_whose_process_had_the_same_number_are_not_cancelled(tmp_path, monkeypatch) -> None:
+    """In a new Pod, numbers of processes begin again."""
+    (tmp_path / f"sent-{os.getpid()}").write_text("7\n")
+    monkeypatch.setattr(signal, "pthread_sigmask", lambda *_: None)
+    monkeypatch.setattr(signal, "sigtimedwait", lambda *_: "SIGTERM")
+    assert scheduler_jobs.unfinished_at_the_end(tmp_path, tmp_path / "ended") == []
+
+
 def test_two_submissions_of_a_job_have_scripts_of_their_own() -> None:
     """LSF and Cobalt read the script when the job starts."""
     assert request_of(PHASE, LSF.logs).script.endswith(f"-{os.getpid()}.sh")

@@ -299,7 +299,7 @@ def unfinished_at_the_end(logs: Path, ended: Path) -> list[str]:
     snakemake = os.getppid()
     ended.mkdir(parents=True, exist_ok=True)
     submitted = Path(logs, f"sent-{os.getpid()}").absolute()
-    submitted.touch()
+    submitted.write_text("")  # a killed process of this number, as in an earlier Pod, may have left one with its jobs
     # `submit_job` appends its jobs to this file, whose path is in SNAKEMAKE_CLUSTER_SIDECAR_VARS.
     print(submitted, flush=True)
     received = None
