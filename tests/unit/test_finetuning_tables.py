@@ -478,6 +478,14 @@ def test_a_comment_of_conll_u_is_none_of_its_words(tmp_path: Path) -> None:
             read_conll(tmp_path / "a.conll", word=0, tag=3)
 
 
+def test_a_comment_of_any_name_is_none_of_the_words_to_tag(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("# source = web page\n1\tWe\twe\tPRON\n2\tmet\tmeet\tVERB\n")
+    with pytest.raises(BertlineError, match=r"a\.conll: line 1: of CoNLL-U; let the file's name end in \.conllu"):
+        read_conll(tmp_path / "a.conll", word=1, tag=3, tagged=False)
+    (tmp_path / "a.conll").write_text("# sign = SYM\n1 we = PRP\n")  # as many columns as the words
+    assert read_conll(tmp_path / "a.conll", word=0, tag=3, tagged=False).words == [["#", "1"]]
+
+
 def test_labels_are_on_the_first_piece_of_each_word(tmp_path: Path, tokenizer: Path) -> None:
     (tmp_path / "a.conll").write_text(CONLL)
     data = dict.fromkeys(("train", "dev"), str(tmp_path / "a.conll"))

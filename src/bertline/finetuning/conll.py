@@ -15,6 +15,7 @@ DOCUMENT_START = "-DOCSTART-"
 # Of CoNLL-U: https://universaldependencies.org/format.html
 COMMENT = re.compile(r"# ?(sent_id|text|newdoc|newpar|global\.columns)\b")
 COMMENT_WITH_VALUE = re.compile(r"# ?(sent_id|text|(newdoc|newpar)( id)?|global\.columns) = ")
+COMMENT_OF_ANY_NAME = re.compile(r"# [^\t=]+ = ")
 OF_SEVERAL_WORDS = re.compile(r"[0-9]+[-.][0-9]+")  # the id of a token of several words, or of an empty node
 COLUMNS_OF_CONLL_U = 10
 FORM = 1  # its column of words
@@ -104,7 +105,9 @@ def _is_of_conll_u(line: str, columns: list[str], form: tuple[bool, int] | None,
         is_other = form is not None and _form(line, columns) != form
         if conll_u:
             return is_other
-        return bool(COMMENT_WITH_VALUE.match(line) or (is_other and COMMENT.match(line)))
+        return bool(
+            COMMENT_WITH_VALUE.match(line) or (is_other and (COMMENT.match(line) or COMMENT_OF_ANY_NAME.match(line)))
+        )
     return len(columns) == COLUMNS_OF_CONLL_U and OF_SEVERAL_WORDS.fullmatch(columns[0]) is not None
 
 
