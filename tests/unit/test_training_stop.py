@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from synthetic_dataset import recipe, write_dataset
 from torch.distributed import DistNetworkError
-from training_processes import CONTEXT, free_port, journal, set_environment, train
+from training_processes import CONTEXT, Trainer, free_port, journal, set_environment, train
 
 from bertline.console import one_line_errors
 from bertline.files import sha256_of_file
@@ -186,6 +186,10 @@ def test_a_stop_within_an_evaluation_repeats_it(
     looks = [int((folder / f"computed{rank}").read_text()) for rank in range(ranks)]
     assert all(0 < number <= most for number in looks)
 
+    # The repetition is not interrupted: a job that is always asked to stop would never get beyond it.
+    again = Trainer(recipe_of_phase, card, folder / "phase", ranks=ranks, stop_after_minutes=0.0, **given)
+    assert again.finish() == (0 if steps == FINISHED else 75), again.log.read_text()
+    assert "held_out/mlm_loss" in (folder / "phase/checkpoints/journal.jsonl").read_text().splitlines()[-1]
     train(recipe_of_phase, card, folder / "phase", ranks=ranks, **given)
     stopped, straight = folder / "phase", tmp_path / "straight"
     assert sha256_of_file(stopped / "model.safetensors") == sha256_of_file(straight / "model.safetensors")

@@ -167,7 +167,7 @@ class Phase:
         """Train one step; then write a journal point, evaluate and save a checkpoint if they are due.
 
         If a rank was asked to stop between two micro-batches, nothing changes but `stop_wanted`; if during the
-        evaluation, that is repeated by the next call, also of another process that resumes.
+        evaluation, the next call, also of another process that resumes, repeats that and is not interrupted again.
 
         Raises BertlineError if one of the dataset's files was found to be damaged, and what the last checkpoint raised.
         """
@@ -204,7 +204,7 @@ class Phase:
         held_out: dict[str, float] = {}
         if last or by_option or self.best.is_due(progress.step):
             try:
-                held_out = self._evaluate(self._stop_is_seen)
+                held_out = self._evaluate() if progress.unreported else self._evaluate(self._stop_is_seen)
             except Interrupted:
                 progress.unreported = self.stop_wanted = True
                 return
