@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import logging
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bertline.console import DISK_FAILS, DISK_IS_FULL, BertlineError, progress_of_bytes
+from bertline.unfinished import unfinished_folder
 
 Json = dict[str, Any]
 
@@ -98,18 +98,12 @@ def write_folder_atomically(
     `replaces` and `sources` are those of `check_replaceable`. What killed processes left next to `folder` is removed.
     """
     check_replaceable(folder, replaces, sources)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _remove_unfinished(folder)
-    unfinished, lock = _make_unfinished(folder)
-    try:
+    with unfinished_folder(folder) as unfinished:
         yield unfinished
         check_replaceable(folder, replaces, sources)
         shutil.rmtree(folder, ignore_errors=True)
         unfinished.replace(folder)
         fsync_directory(folder.parent)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        os.close(lock)
 
 
 def check_replaceable(folder: Path, replaces: Sequence[str] | None = None, sources: Sequence[Path] = ()) -> None:
@@ -138,33 +132,6 @@ def check_replaceable(folder: Path, replaces: Sequence[str] | None = None, sourc
             raise BertlineError(
                 f"{folder} contains {path.name}, which would be deleted; name another output, or move it away"
             )
-
-
-def _make_unfinished(folder: Path) -> tuple[Path, int]:
-    """Make an empty folder next to `folder`; return it with a descriptor that is locked while it is in use."""
-    while True:
-        unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
-        unfinished.mkdir()
-        descriptor = os.open(unfinished, os.O_RDONLY)
-        # A file system may have no locks. Another process may have removed the folder before it was locked.
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if unfinished.exists():
-            return unfinished, descriptor
-        os.close(descriptor)
-
-
-def _remove_unfinished(folder: Path) -> None:
-    """Remove the unfinished folders next to `folder` that no living process of this machine has locked."""
-    name = re.compile(rf"\.{re.escape(folder.name)}\.[0-9a-f]{{8}}\.part")
-    for path in [path for path in folder.parent.iterdir() if name.fullmatch(path.name) and path.is_dir()]:
-        with suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(descriptor)
 
 
 def write_link(link: Path, target: Path) -> None:

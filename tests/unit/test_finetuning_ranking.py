@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from ranking_files import SETTINGS, TABLE, data_of, ranking_recipe, tokenized, t
 from bertline.console import BertlineError
 from bertline.files import Recipe
 from bertline.finetuning.losses import loss_of, targets_of
-from bertline.finetuning.prediction import load_finetuned
+from bertline.finetuning.prediction import FinetunedModel, load_finetuned
 from bertline.finetuning.prediction_files import predict_files
+from bertline.finetuning.ranking import reranking
 from bertline.finetuning.ranking.bm25 import bm25_scores
 from bertline.finetuning.ranking.collection import open_collection, tokenize_collection
 from bertline.finetuning.ranking.evaluation import measure, p_value, write_rankings
@@ -565,6 +567,35 @@ def test_a_model_of_another_task_is_refused_and_one_that_names_no_task_ranks(tmp
         rank_files(load_finetuned(model), *files, tmp_path / "run.trec")
     (model / "task.json").write_text('{"settings": {"max_sequence_length": 32, "max_query_length": 8}}')
     assert rank_files(load_finetuned(model), *files, tmp_path / "run.trec") == 96
+
+
+@pytest.fixture
+def ranker(tmp_path: Path) -> tuple[FinetunedModel, list[Path]]:
+    """A model of a ranking, and a collection, queries and candidates."""
+    data = data_of(tmp_path)
+    finetune(ranking_recipe(data, epochs=1, training_examples=8), tmp_path / "tokenizer.json", tmp_path / "out")
+    files = [tmp_path / f"{name}.tsv" for name in ("collection", "queries", "candidates")]
+    return load_finetuned(tmp_path / "out/huggingface"), files
+
+
+def test_what_a_killed_ranking_left_is_removed(
+    tmp_path: Path, ranker: tuple[FinetunedModel, list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the next one, as other unfinished outputs are; and by pruning, which knows their names."""
+    unfinished: list[Path] = []
+
+    def score(outputs: np.ndarray) -> np.ndarray:
+        unfinished.extend((tmp_path / "new").iterdir())
+        return scores_of(outputs)
+
+    monkeypatch.setattr(reranking, "scores_of", score)
+    for _ in range(2):
+        rank_files(ranker[0], *ranker[1], tmp_path / "new/run.trec")
+        unfinished[0].mkdir(exist_ok=True)
+    assert all(fnmatch(path.name, ".*.part") for path in unfinished if path.name != "run.trec")
+    assert len(unfinished) == 3  # with the first run
+    rank_files(ranker[0], *ranker[1], tmp_path / "new/run.trec")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["run.trec"]
 
 
 def candidates_of(query_ids: list[str], passages: int) -> Candidates:

@@ -18,6 +18,7 @@ from dump_server import CUT, Misbehaving, serve
 from test_modeling_conversion import CONFIG, VOCABULARY, WRITTEN, expected
 
 from bertline.console import BertlineError
+from bertline.modeling import google_release
 from bertline.modeling.google_release import fetch_google_release, unpack_release
 
 NAME = "uncased_L-2_H-8_A-2"
@@ -80,6 +81,21 @@ def test_a_zip_is_downloaded_unpacked_and_converted(server: Misbehaving, output:
     fetch(server, zipped(release()), output)
     check_loads(output)
     assert [path.name for path in output.parent.iterdir()] == [output.name]
+
+
+def test_a_zip_is_unpacked_where_the_next_attempt_removes_what_a_killed_one_left(
+    server: Misbehaving, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def convert(source: Path, *_: object, **__: object) -> None:
+        unpacked.append(source)
+
+    unpacked: list[Path] = []
+    monkeypatch.setattr(google_release, "convert_weights", convert)
+    fetch(server, zipped(release()), output)
+    unpacked[0].mkdir()
+    fetch(server, zipped(release()), output)
+    assert not unpacked[0].exists()
+    assert unpacked[1] != unpacked[0]
 
 
 def test_files_without_a_folder_are_a_release_as_well(server: Misbehaving, output: Path) -> None:

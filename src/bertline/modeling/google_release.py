@@ -6,7 +6,6 @@ import re
 import shutil
 from collections import Counter
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 
 from bertline.console import BertlineError
 from bertline.corpus.download import download
@@ -16,6 +15,7 @@ from bertline.corpus.unpacking import Allowance, as_damage_error, zip_members
 from bertline.files import check_replaceable
 from bertline.modeling.conversion import convert_weights
 from bertline.modeling.huggingface import FILES
+from bertline.unfinished import unfinished_folder
 
 CONFIGURATION, VOCABULARY = "bert_config.json", "vocab.txt"
 CHECKPOINT = re.compile(r"[\w.-]+\.ckpt\.(index|data-\d{5}-of-\d{5})")
@@ -58,12 +58,12 @@ def fetch_google_release(
             return
         if sha256 is None or not archive.exists() or expected.problem_of(archive):
             download([url], archive, expected, contact=contact)
-        with TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as unpacked:
-            unpack_release(archive, Path(unpacked), source=url)
+        with unfinished_folder(output) as unpacked:
+            unpack_release(archive, unpacked, source=url)
             try:
-                convert_weights(Path(unpacked), output, lowercase=lowercase)
+                convert_weights(unpacked, output, lowercase=lowercase)
             except BertlineError as error:  # the folder is deleted
-                raise BertlineError(str(error).replace(str(Path(unpacked)), str(archive))) from None
+                raise BertlineError(str(error).replace(str(unpacked), str(archive))) from None
         archive.unlink()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from bertline.console import BertlineError
@@ -14,6 +13,7 @@ from bertline.finetuning.ranking.evaluation import write_rankings
 from bertline.finetuning.ranking.lists import read_candidates
 from bertline.finetuning.ranking.task import join, scores_of
 from bertline.finetuning.ranking.texts import read_texts
+from bertline.unfinished import unfinished_folder
 
 
 def rank_files(model: FinetunedModel, collection: Path, queries: Path, candidates: Path, output: Path) -> int:
@@ -34,10 +34,9 @@ def rank_files(model: FinetunedModel, collection: Path, queries: Path, candidate
     if output.suffix.lower() not in (".trec", ".tsv"):
         raise BertlineError(f"{output}: given '{output.suffix}', allowed for rankings are .trec, .tsv")
     check_output(output, [collection, queries, candidates])
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
-        write_collection(collection, model.tokenizer, Path(folder))
-        passages = open_collection(Path(folder), model.tokenizer).passages
+    with unfinished_folder(output) as folder:
+        write_collection(collection, model.tokenizer, folder)
+        passages = open_collection(folder, model.tokenizer).passages
         asked = read_texts(queries, model.tokenizer)
         found = read_candidates(candidates, asked, passages)
         scores = scores_of(model.outputs(join(asked, passages, found, model.settings, model.tokenizer)))
