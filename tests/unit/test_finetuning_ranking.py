@@ -598,6 +598,19 @@ def test_what_a_killed_ranking_left_is_removed(
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["run.trec"]
 
 
+def test_files_are_read_before_the_collection_if_they_can_be(
+    tmp_path: Path, ranker: tuple[FinetunedModel, list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection takes minutes to tokenize."""
+    monkeypatch.delattr(reranking, "write_collection")
+    model, (collection, queries, candidates) = ranker
+    with pytest.raises(BertlineError, match=r"typo\.tsv does not exist"):
+        rank_files(model, collection, queries, tmp_path / "typo.tsv", tmp_path / "run.trec")
+    queries.write_text("q0\n")
+    with pytest.raises(BertlineError, match=r"queries\.tsv: line 1: no tab"):
+        rank_files(model, collection, queries, candidates, tmp_path / "run.trec")
+
+
 def candidates_of(query_ids: list[str], passages: int) -> Candidates:
     """Each query with the same passages."""
     rows = np.arange(passages * len(query_ids), dtype=np.int32)

@@ -13,6 +13,7 @@ from bertline.finetuning.ranking.evaluation import write_rankings
 from bertline.finetuning.ranking.lists import read_candidates
 from bertline.finetuning.ranking.task import join, scores_of
 from bertline.finetuning.ranking.texts import read_texts
+from bertline.finetuning.tables import check_exists
 from bertline.unfinished import unfinished_folder
 
 
@@ -33,11 +34,14 @@ def rank_files(model: FinetunedModel, collection: Path, queries: Path, candidate
         raise BertlineError("model: more than two classes do not rank passages; name a model of a ranking")
     if output.suffix.lower() not in (".trec", ".tsv"):
         raise BertlineError(f"{output}: given '{output.suffix}', allowed for rankings are .trec, .tsv")
-    check_output(output, [collection, queries, candidates])
+    files = [collection, queries, candidates]
+    for file in files:  # tokenizing takes minutes
+        check_exists(file)
+    check_output(output, files)
+    asked = read_texts(queries, model.tokenizer)
     with unfinished_folder(output) as folder:
         write_collection(collection, model.tokenizer, folder)
         passages = open_collection(folder, model.tokenizer).passages
-        asked = read_texts(queries, model.tokenizer)
         found = read_candidates(candidates, asked, passages)
         scores = scores_of(model.outputs(join(asked, passages, found, model.settings, model.tokenizer)))
         is_run = output.suffix.lower() == ".trec"
