@@ -2,8 +2,10 @@
 # Copy the checkout of an image to a folder on a volume, for the whole graph (docs/kubernetes.md):
 #     bash /bertline/deploy/kubernetes/copy_checkout.sh /project
 # Files keep their times: set-up counts as done. Packages stay in the image. What the image links to /data, such as results, is
-# left out: in the folder it becomes a folder. A file with your changes stays; the image's version becomes FILE.new beside it.
+# left out: in the folder it becomes a folder. A file with your changes stays; the image's version becomes FILE.new beside it. Other
+# files that the image no longer has are deleted. If this is interrupted, the next call completes it.
 set -euo pipefail
+export LC_ALL=C
 to=${1:?name the folder}
 cd "$(dirname "$0")/../.."
 if [ ! -d "$to" ] || [ ! -w "$to" ]; then
@@ -16,24 +18,37 @@ for name in * .[!.]*; do
         names+=("$name")
     fi
 done
-copied="$to/.copied.sha256" # the checksums of the files as the image had them
-changed=()
-if [ -f "$copied" ]; then
-    mapfile -t changed < <(cd "$to" && LC_ALL=C sha256sum --check --quiet "$copied" 2> /dev/null | sed -n 's/: FAILED$//p')
-else # files of the folder that were not copied by this script
-    while IFS= read -r file; do
-        if [ -f "$to/$file" ] && ! cmp --quiet "$file" "$to/$file"; then
-            changed+=("$file")
-        fi
-    done < <(find "${names[@]}" -type f)
-fi
-tar --create --anchored --no-wildcards "${changed[@]/#/--exclude=}" "${names[@]}" | tar --extract --preserve-permissions --directory "$to"
+copied="$to/.copied.sha256"   # the checksums of the files as the image had them
+copying="$to/.copying.sha256" # those of a copy that was interrupted
+aside="$to/.copying"          # files are complete before they are moved from here
+sums=$(find "${names[@]}" -type f -exec sha256sum {} +)
+known=$(cat "$copied" "$copying" - 2> /dev/null <<< "$sums" || true)
+files=$(cut -c67- <<< "$known" | sort -u)
+# Files of the folder with other contents than any image had.
+others=$(cd "$to" && while IFS= read -r file; do
+    if [ -f "$file" ]; then printf '%s\0' "$file"; fi
+done <<< "$files" | xargs -0 --no-run-if-empty sha256sum | (grep -vxFf <(echo "$known") || [ $? = 1 ]) | cut -c67-)
+mapfile -t changed < <(printf %s "${others:+$others$'\n'}")
+rm -rf "$aside"
+mkdir "$aside"
+tar --create --anchored --no-wildcards "${changed[@]/#/--exclude=}" "${names[@]}" | tar --extract --preserve-permissions --directory "$aside"
+echo "$sums" >> "$copying"
+(cd "$aside" && find . -type d) | while IFS= read -r folder; do
+    mkdir -p "$to/$folder"
+    find "$aside/$folder" -maxdepth 1 ! -type d -exec mv -f --target-directory="$to/$folder" {} +
+done
+rm -r "$aside"
 for file in "${changed[@]}"; do
     if [ -f "$file" ] && ! cmp --quiet "$file" "$to/$file"; then
         cp -a -- "$file" "$to/$file.new"
         echo "$to/$file has your changes and stays; the image's version is $file.new"
     fi
 done
-find "${names[@]}" -type f -exec sha256sum {} + > "$copied.part"
+comm -23 <(echo "$files") <(cut -c67- <<< "$sums" | sort) | comm -23 - <(echo "$others" | sort) | while IFS= read -r file; do
+    rm -f -- "$to/$file"
+    (cd "$to" && rmdir --parents --ignore-fail-on-non-empty -- "$(dirname "$file")" 2> /dev/null) || true
+done
+echo "$sums" > "$copied.part"
 mv "$copied.part" "$copied"
+rm "$copying"
 ln -sfn "$PWD/.venv" "$to/.venv"

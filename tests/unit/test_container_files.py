@@ -172,6 +172,67 @@ def test_the_whole_graph_can_be_started_from_an_image_on_kubernetes(tmp_path: Pa
         assert rendered.returncode == 0, rendered.stderr
 
 
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """The tree of a small image; its script copies it to the folder `project` beside it."""
+    made = tmp_path / "bertline"
+    for name in ("deploy/kubernetes/copy_checkout.sh", "src/a.py", "src/old/b.py", "src/old/mine.py"):
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(f"first {name}\n")
+    shutil.copy(ROOT / "deploy/kubernetes/copy_checkout.sh", made / "deploy/kubernetes")
+    (tmp_path / "project").mkdir()
+    return made
+
+
+def copy_image(image: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", image / "deploy/kubernetes/copy_checkout.sh", image.with_name("project")]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+
+
+# Of a copy that is interrupted: tar in the middle of a file, mv after the files of a folder.
+INTERRUPTED = {
+    "tar": 'for last; do :; done; /bin/tar "$@"; case $* in *--extract*) : > "$last/src/a.py"; exit 1;; esac',
+    "mv": '/bin/mv "$@"; case $* in *src/a.py*) exit 1;; esac',
+}
+
+
+@pytest.mark.parametrize("is_update", [False, True])
+@pytest.mark.parametrize("program", INTERRUPTED)
+def test_an_interrupted_copy_of_the_checkout_is_completed(image: Path, program: str, is_update: bool) -> None:
+    """What it left is no change of a person, also if the image is another one when it is repeated."""
+    project, fakes = image.with_name("project"), image.with_name("fakes")
+    if is_update:
+        assert copy_image(image).returncode == 0
+        (image / "src/a.py").write_text("second\n")
+    fakes.mkdir()
+    (fakes / program).write_text(f"#!/bin/sh\n{INTERRUPTED[program]}\n")
+    (fakes / program).chmod(0o755)
+    assert copy_image(image, PATH=f"{fakes}:{os.environ['PATH']}").returncode != 0
+    (image / "src/a.py").write_text("third\n")
+    done = copy_image(image)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (project / "src/a.py").read_text() == "third\n"
+    assert {path.name for path in project.glob(".cop*")} == {".copied.sha256"}
+
+
+def test_files_that_a_new_image_no_longer_has_are_deleted_from_the_checkout(image: Path) -> None:
+    project = image.with_name("project")
+    assert copy_image(image).returncode == 0
+    (project / "src/old/mine.py").write_text("mine\n")
+    (project / "src/own.py").write_text("mine\n")
+    shutil.rmtree(image / "src/old")
+    for _ in range(2):
+        done = copy_image(image)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert {path.name for path in project.glob("src/**/*.py")} == {"a.py", "own.py", "mine.py"}
+    (image / "src/new").mkdir()
+    (image / "src/new/c.py").touch()
+    assert copy_image(image).returncode == 0
+    shutil.rmtree(image / "src/new")
+    assert copy_image(image).returncode == 0
+    assert not (project / "src/new").exists()
+
+
 def test_an_image_has_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert DOCKERFILE.count("ENV BERTLINE_COMMIT=${COMMIT}") == DOCKERFILE.count("image.revision=") == 2
     assert "--build-arg COMMIT=" in (ROOT / "Makefile").read_text()
