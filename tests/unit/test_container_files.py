@@ -351,6 +351,14 @@ def test_no_pod_can_change_its_root_or_has_rights_of_root(name: str) -> None:
     }
 
 
+def test_the_submitter_may_read_why_a_job_waits() -> None:
+    """With `kubectl describe`, which messages name: it lists events."""
+    _, role, _ = yaml.safe_load_all((ROOT / "deploy/kubernetes/submitter/rights.yaml").read_text())
+    (readable,) = [rule for rule in role["rules"] if "events" in rule["resources"]]
+    assert readable["apiGroups"] == [""]
+    assert readable["verbs"] == ["get", "list"]
+
+
 @pytest.mark.parametrize(
     ("program", "arguments"),
     [
