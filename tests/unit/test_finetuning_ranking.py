@@ -611,6 +611,27 @@ def test_files_are_read_before_the_collection_if_they_can_be(
         rank_files(model, collection, queries, candidates, tmp_path / "run.trec")
 
 
+def test_what_is_cut_off_or_left_out_of_new_candidates_is_reported(
+    tmp_path: Path, ranker: tuple[FinetunedModel, list[Path]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    model, files = ranker
+    with files[1].open("a") as file:
+        file.write("more\twhere was n1 born ?\n")
+    files[2].write_text("q0\tp000\nq0\t00000000\nq1\tp001\n")
+    told = "2 queries with 2 candidates; 11 queries have no candidates, and 1 lines padding"
+    cut_off = "of 2 inputs, 2 queries are longer than max_query_length 6 and 2 passages than the rest"
+    model.settings.update(max_query_length=6, max_sequence_length=10)
+    rank_files(model, *files, tmp_path / "run.trec")
+    assert f"{files[2]}: {told}" in caplog.messages
+    assert f"{files[2]}: {cut_off}; their ends are cut off" in caplog.messages
+    caplog.clear()
+    data = {**data_of(tmp_path / "again"), "test_queries": str(files[1]), "test_candidates": str(files[2])}
+    prepared(data, tmp_path, max_query_length=6, max_sequence_length=10)
+    assert f"test: {told}" in caplog.messages
+    assert f"test: {cut_off}; their ends are cut off" in caplog.messages
+
+
 def candidates_of(query_ids: list[str], passages: int) -> Candidates:
     """Each query with the same passages."""
     rows = np.arange(passages * len(query_ids), dtype=np.int32)

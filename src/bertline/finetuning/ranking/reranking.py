@@ -11,7 +11,7 @@ from bertline.finetuning.prediction_options import check_ranks
 from bertline.finetuning.ranking.collection import open_collection, write_collection
 from bertline.finetuning.ranking.evaluation import write_rankings
 from bertline.finetuning.ranking.lists import read_candidates
-from bertline.finetuning.ranking.task import join, scores_of
+from bertline.finetuning.ranking.task import join, report, scores_of
 from bertline.finetuning.ranking.texts import read_texts
 from bertline.finetuning.tables import check_exists
 from bertline.unfinished import unfinished_folder
@@ -43,7 +43,9 @@ def rank_files(model: FinetunedModel, collection: Path, queries: Path, candidate
         write_collection(collection, model.tokenizer, folder)
         passages = open_collection(folder, model.tokenizer).passages
         found = read_candidates(candidates, asked, passages)
-        scores = scores_of(model.outputs(join(asked, passages, found, model.settings, model.tokenizer)))
+        pairs = join(asked, passages, found, model.settings, model.tokenizer)
+        report(str(candidates), asked, found, pairs, model.settings["max_query_length"])
+        scores = scores_of(model.outputs(pairs))
         is_run = output.suffix.lower() == ".trec"
         write_rankings(found, scores, None if is_run else output, output if is_run else None)
     return len(found)

@@ -139,8 +139,21 @@ def _test_set(
     queries = read_texts(Path(data["test_queries"]), tokenizer)
     candidates = read_candidates(Path(data["test_candidates"]), queries, collection.passages)
     inputs = join(queries, collection.passages, candidates, settings, tokenizer)
-    _report_cut_off("test", inputs, settings["max_query_length"])
+    report("test", queries, candidates, inputs, settings["max_query_length"])
     return PredictedSet("test", inputs, partial(_write_test, candidates))
+
+
+def report(name: str, queries: Texts, candidates: Candidates, pairs: Pairs, max_query_length: int) -> None:
+    """Log the numbers of candidates without judgements, and of what is left out or cut off."""
+    logger.info(
+        "%s: %d queries with %d candidates; %d queries have no candidates, and %d lines padding",
+        name,
+        len(candidates.query_ids),
+        len(candidates),
+        len(queries) - len(candidates.query_ids),
+        candidates.padding,
+    )
+    _report_cut_off(name, pairs, max_query_length)
 
 
 def _report_cut_off(name: str, pairs: Pairs, max_query_length: int) -> None:
