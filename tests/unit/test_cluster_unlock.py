@@ -67,6 +67,29 @@ def test_a_job_that_slurm_still_runs_does_not_keep_the_folder_locked(
         running.kill()
 
 
+@pytest.mark.parametrize(
+    ("command", "is_one"),
+    [
+        ([sys.executable, "-X", "dev", "-W", "ignore", "-m", "snakemake", "--cores", "1"], True),
+        (["tail", "-f", "snakemake"], False),
+        (["tail", "-f", "snakemake.py"], False),
+    ],
+)
+def test_a_snakemake_is_known_by_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], is_one: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "import sys; print('started', flush=True); sys.stdin.read()\n"
+    for name in ("snakemake", "snakemake.py"):
+        Path(name).write_text(text)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        assert (f"as process {running.pid};" in explain_lock()) is is_one
+        running.kill()
+
+
 @pytest.mark.parametrize("has_snakefile", [False, True])
 def test_a_folder_elsewhere_is_unlocked_by_its_own_snakefile_or_by_that_of_the_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_snakefile: bool

@@ -86,7 +86,9 @@ def _running_snakemake() -> int | None:
     here, own = os.getcwd(), {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
         words = [os.path.basename(word) for word in process.info["cmdline"] or []]
-        is_one = process.info["cwd"] == here and "snakemake" in words[:4]
+        # Anywhere, as in `python -X dev -m snakemake`: an error costs a look at the process, a removed lock a training.
+        is_snakemake = "snakemake" in words and words[0].startswith(("python", "pypy", "snakemake"))
+        is_one = process.info["cwd"] == here and is_snakemake
         # Those of single jobs take no lock, and a job in Slurm's queue may outlive the snakemake that submitted it.
         if is_one and "--nolock" not in words and process.info["pid"] not in own:
             return int(process.info["pid"])
