@@ -360,6 +360,13 @@ def test_three_attempts_without_progress_are_enough(tmp_path):
     refused = attempt(4)
     assert "error: 3 attempts in a row ended without a step beyond 0" in refused.stderr
     assert (refused.returncode, runs()) == (1, 3)
+    log = checkpoints / "training.log"
+    log.write_text("error: the loss is nan\n")
+    for _ in range(2):  # the reason is the same, however often the refusal itself is in the log
+        said = attempt(4).stderr
+        assert "the last: error: the loss is nan" in said
+        assert said.count("in a row") == 1
+        log.write_text(log.read_text() + said)
     (checkpoints / "durable.json").write_text('{"step": 20}')
     attempt(5)
     assert runs() == 4

@@ -138,10 +138,11 @@ def _has_error(log: Path) -> bool:
     return last_words(log).startswith("error: ") or "Traceback (most recent call last)" in _read(log)
 
 
-def last_words(log: Path) -> str:
-    """Return the last line of a job's log, without srun's lines, which report how tasks ended but not why."""
-    lines = [line.strip() for line in _read(log).splitlines() if line.strip() and not line.startswith("srun: ")]
-    return lines[-1] if lines else "ended without output"
+def last_words(log: Path, *beginnings: str) -> str:
+    """Return the last line of a job's log without these beginnings, nor srun's, which reports how tasks ended, not why."""
+    lines = [line.strip() for line in _read(log).splitlines() if line.strip()]
+    left = (line for line in reversed(lines) if not line.startswith(("srun: ", *beginnings)))
+    return next(left, "ended without output")
 
 
 def report_what_succeeded(records: list[str], scores: list[str]) -> None:

@@ -186,11 +186,9 @@ def _count_attempt(checkpoints: Path, *, restart: bool, job: str | None) -> None
     with one_line_damage(path):
         attempts = int(before.get("attempts", 0)) if before.get("step") == step else 0
     if attempts >= MAX_ATTEMPTS:
-        log = phase / paths.TRAINING_LOG
-        raise BertlineError(
-            f"{attempts} attempts in a row ended without a step beyond {step} (the last: {last_words(log)}); "
-            f"see {log}; the same command tries again"
-        )
+        log, given_up = phase / paths.TRAINING_LOG, f"{attempts} attempts in a row ended without a step beyond {step}"
+        reason = last_words(log, f"error: {given_up}")  # a refusal is in the log, too
+        raise BertlineError(f"{given_up} (the last: {reason}); see {log}; the same command tries again")
     checkpoints.mkdir(parents=True, exist_ok=True)
     write_json(path, {"step": step, "attempts": attempts + 1} | ({"job": job} if job else {}))
 
