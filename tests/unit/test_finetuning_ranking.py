@@ -332,6 +332,19 @@ def test_a_passage_of_a_lower_grade_than_the_relevance_level_has_to_be_in_the_co
         prepared({**data, "dev_qrels": str(qrels)}, tmp_path, LEVEL_2)
 
 
+@pytest.mark.parametrize("part", ["dev", "train"])
+def test_judgements_of_other_queries_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture, part: str) -> None:
+    data = data_of(tmp_path, train="qrels")
+    qrels = tmp_path / "more.tsv"
+    qrels.write_text(f"{Path(data['dev_qrels']).read_text()}Q0\t0\tp000\t1\nq99\t0\tp000\t1\n")
+    caplog.set_level("INFO")
+    prepared({**data, f"{part}_qrels": str(qrels)}, tmp_path)
+    assert f"{qrels}: 2 judgements of other queries are left out" in caplog.messages
+    caplog.clear()
+    prepared(data, tmp_path)
+    assert not any("of other queries" in message for message in caplog.messages)
+
+
 def test_queries_without_candidates_are_counted(tmp_path: Path) -> None:
     data = data_of(tmp_path)
     queries = tmp_path / "more.tsv"
@@ -448,6 +461,8 @@ BAD = {
         ("q0\t0\tp000\t1\nq0\t0\tp001\t1001\n", "line 2: grade 1001, allowed are at most 1000; lower the grades"),
         ("q0\t0\tp000\t1\nq0\t0\tp000\t0\n", "line 2: passage p000 is judged twice for query q0"),
         ("other\t0\tp000\t1\n", "none of the queries is judged"),
+        ("q1\t0\tp000\t1\nq0 \t0\tp000\t1\n", "line 2: the id 'q0 ' is empty, contains white space"),
+        ("q1\t0\tp000\t1\nq0\t0\t p000\t0\n", "line 2: the id ' p000' is empty, contains white space"),
         ("q0\t0\tp000\t0\n", "no passage has a grade of at least 1; lower relevance_level"),
         ("q0\t0\tp000\t1\nq0\t0\tp999\t1\n", "line 2: passage 'p999' is not in the collection"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,8 @@ from bertline.console import BertlineError
 from bertline.encoding.ranges import concatenated_ranges
 from bertline.finetuning.ranking.lines import read_fields
 from bertline.finetuning.ranking.texts import CHUNK, Texts, id_of
+
+logger = logging.getLogger(__name__)
 
 PADDING = b"00000000"  # in the place of passages that a query lacks of its 1,000, in files made for TPUs
 LARGEST_GRADE = 1000  # trec_eval takes memory for every grade up to the largest in the file
@@ -50,18 +53,20 @@ class Candidates:
 def read_qrels(path: Path) -> Iterator[tuple[str, str, str, int]]:
     """Yield the place, the query, the passage and the grade of each line `query 0 passage grade`.
 
-    Raises BertlineError for a line of another form, or a grade above 1,000.
+    Raises BertlineError for a line of another form, an id that a run file cannot hold, or a grade above 1,000.
     """
     for where, cells in read_fields(path):
         if len(cells) != 4 or not re.fullmatch("-?[0-9]{1,9}", cells[3]):
             raise BertlineError(f"{where}: it has to be a query, 0, a passage and a whole number; correct the line")
         if int(cells[3]) > LARGEST_GRADE:
             raise BertlineError(f"{where}: grade {cells[3]}, allowed are at most {LARGEST_GRADE}; lower the grades")
+        for identifier in (cells[0], cells[2]):
+            id_of(identifier, where)
         yield where, cells[0], cells[2], int(cells[3])
 
 
 def read_judgements(path: Path, queries: Texts, passages: Texts, relevance_level: int) -> Qrels:
-    """Return the judgements of `queries`; those of others are left out.
+    """Return the judgements of `queries`; those of others are left out, and the log has their number.
 
     Raises BertlineError for a passage that is judged twice, or that has a grade above 0 and is not in the collection,
     which would lower every score; or if no query is judged, or no passage is relevant.
@@ -69,8 +74,10 @@ def read_judgements(path: Path, queries: Texts, passages: Texts, relevance_level
     qrels: Qrels = {}
     graded: list[tuple[str, bytes]] = []
     present = set(queries.ids.tolist())
+    others = 0
     for where, query, passage, grade in read_qrels(path):
         if query.encode() not in present:
+            others += 1
             continue
         of_query = qrels.setdefault(query, {})
         if passage in of_query:
@@ -81,8 +88,14 @@ def read_judgements(path: Path, queries: Texts, passages: Texts, relevance_level
     _rows(passages, [where for where, _ in graded], [passage for _, passage in graded], "passage", "the collection")
     if not qrels:
         raise BertlineError(f"{path}: none of the queries is judged; name the judgements of the same queries")
+    _report_others(path, others)
     _check_any_relevant(path, qrels, relevance_level)
     return qrels
+
+
+def _report_others(path: Path, judgements: int) -> None:
+    if judgements:
+        logger.info("%s: %d judgements of other queries are left out", path, judgements)
 
 
 def _check_any_relevant(path: Path, qrels: Qrels, relevance_level: int) -> None:
@@ -312,11 +325,13 @@ def sample_triples(
     relevant twice, or if there is no triple.
     """
     relevant: dict[int, dict[int, None]] = {}  # keys in the order of the lines
+    others = 0
     lines = (line for line in read_qrels(qrels) if line[3] >= relevance_level)
     while chunk := list(islice(lines, CHUNK)):
         places, query_ids, passage_ids, _ = zip(*chunk, strict=True)
         known = queries.find([one.encode() for one in query_ids])
         wanted = [place for place, row in enumerate(known) if row >= 0]
+        others += len(known) - len(wanted)
         if wanted:
             ids = [passage_ids[place].encode() for place in wanted]
             rows = _rows(passages, [places[place] for place in wanted], ids, "passage", "the collection")
@@ -328,6 +343,7 @@ def sample_triples(
                         "remove one line"
                     )
                 of_query[int(row)] = None
+    _report_others(qrels, others)
     query_rows, passage_rows = [np.zeros(0, np.int32)], [np.zeros((0, 2), np.int32)]
     for start, end in zip(candidates.starts[:-1], candidates.starts[1:], strict=True):
         query = int(candidates.query_rows[start])
