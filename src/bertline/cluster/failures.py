@@ -139,7 +139,7 @@ def _has_error(log: Path) -> bool:
 
 
 def last_words(log: Path, *beginnings: str) -> str:
-    """Return the last line of a job's log without these beginnings, nor srun's, which reports how tasks ended, not why."""
+    """Return the last line of a job's log without these beginnings and those of srun, which reports how tasks ended."""
     lines = [line.strip() for line in _read(log).splitlines() if line.strip()]
     left = (line for line in reversed(lines) if not line.startswith(("srun: ", *beginnings)))
     return next(left, "ended without output")
