@@ -75,6 +75,16 @@ def test_a_locked_folder_is_one_line(graph: Path) -> None:
     snakemake(graph)
 
 
+def test_the_lock_of_a_running_snakemake_outlives_one_that_has_nothing_to_do(graph: Path) -> None:
+    lock = graph / ".snakemake/locks/0.output.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.write_text("results/datasets/of-other-settings/dataset.json\n")
+    snakemake(graph)
+    assert [path.name for path in lock.parent.iterdir()] == [lock.name]
+    snakemake(graph, "--unlock")
+    assert not lock.exists()
+
+
 def test_the_end_of_a_run_shows_its_results(graph: Path) -> None:
     shutil.rmtree(Path(graph, "results/report/latest").resolve())
     output = snakemake(graph)

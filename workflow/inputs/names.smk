@@ -64,6 +64,7 @@ def with_explained_lock(build_dag):
     def build(*arguments, **options):
         with exit_on_errors():
             build_dag(*arguments, **options)
+            keep_locks_of_others(workflow.persistence)
             checks.check_layouts(plan, workflow.dag.needrun_jobs())
             if not runs_jobs():
                 return
@@ -76,6 +77,21 @@ def with_explained_lock(build_dag):
                 atexit.register(print_results)
 
     return build
+
+
+def keep_locks_of_others(persistence):
+    """Let Snakemake remove only its own lock at its end, as it removes those of all that run in the folder.
+
+    `--unlock` builds no graph, and clears all.
+    """
+
+    def delete_own_locks():
+        for file in persistence._lockfile.values():
+            Path(file).unlink(missing_ok=True)
+        persistence._lockfile.clear()
+
+    if hasattr(persistence, "_lockfile"):  # not with Snakemake's records in a database
+        persistence._delete_locks = delete_own_locks
 
 
 def runs_jobs():
