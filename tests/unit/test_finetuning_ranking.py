@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import warnings
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -416,6 +417,12 @@ def read_numbered(folder: Path, lines: str) -> Candidates:
         ("1\t5\t1\n1\t5\t1\n", "given.tsv: passage 5 is twice among the candidates of query 1"),
         ("1\t5\t12.5\n", "given.tsv: line 1: it has to be a query, a passage and perhaps a rank, a whole number"),
         ("1\t5\t-3\n", "given.tsv: line 1: it has to be a query, a passage and perhaps a rank, a whole number"),
+        # A rank is a number of the usual digits.
+        ("1\t5\t1_0\n", "given.tsv: line 1: it has to be a query, a passage and perhaps a rank, a whole number"),
+        ("1\t5\t\u0663\n", "given.tsv: line 1: it has to be a query, a passage and perhaps a rank, a whole number"),
+        # Lines of two forms have no common order.
+        ("1\t5\t1\n1\t0\n", "given.tsv: line 2: 2 columns, the lines before have 3; give all lines the same form"),
+        ("1 Q0 5 1 9 x\n1 0\n", "given.tsv: line 2: 2 columns, the lines before have 6; give all lines the same form"),
     ],
 )
 def test_judgements_triples_and_scores_are_not_taken_for_candidates(tmp_path: Path, lines: str, message: str) -> None:
@@ -440,6 +447,14 @@ def test_passage_0_and_ranks_with_gaps_are_candidates(tmp_path: Path, lines: str
     assert read_numbered(tmp_path, lines).passage_ids.tolist()[:2] == [b"0", b"5"]
 
 
+@pytest.mark.parametrize("score", ["1e39", "-1e400", "nan", "inf", "1_0", "\u0663", "high"])
+def test_a_score_that_trec_eval_does_not_read_is_one_line(tmp_path: Path, score: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(BertlineError, match=rf"line 2: score '{score}', allowed are numbers of float32; correct"):
+            read_numbered(tmp_path, f"1 Q0 0 1 3.4028235E+38 x\n1 Q0 5 2 {score} x\n")
+
+
 def tokenizer_of_collection(folder: Path, files: dict[str, str]) -> Any:
     tokenized(folder, files["collection"])
     return tokenizer_of(folder)
@@ -454,7 +469,7 @@ BAD = {
         ("q0\tp000\n", r"query q1 \(and 10 more\) is judged and has no candidates"),
         ("q0\n", "line 1: it has to be a query"),
         ("q0\tp000\tfirst\n", "line 1: it has to be a query"),
-        ("q0\tQ0\tp000\t1\tnan\tname\n", "line 1: it has to be a query.* or a line of a TREC run"),
+        ("q0\tQ0\tp000\t1\tnan\n", "line 1: it has to be a query.* or a line of a TREC run"),
     ],
     "qrels": [
         ("q0\t0\tp000\tyes\n", "line 1: it has to be a query, 0, a passage and a whole number"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from bertline.finetuning.ranking.texts import CHUNK, Texts, id_of
 logger = logging.getLogger(__name__)
 
 PADDING = b"00000000"  # in the place of passages that a query lacks of its 1,000, in files made for TPUs
+RANK = re.compile(r"[0-9]{1,15}(\.0*)?")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 LARGEST_GRADE = 1000  # trec_eval takes memory for every grade up to the largest in the file
 
 Qrels = dict[str, dict[str, int]]  # grade by query and passage
@@ -147,11 +148,11 @@ def read_candidates(path: Path, queries: Texts, passages: Texts) -> Candidates:
     TREC's run files, `query Q0 passage rank score name`. Without a rank, the order is that of the lines; TREC's are
     ordered as by trec_eval: by the score as float32, equal ones by the passage's id, the last first.
 
-    Raises BertlineError for an empty file, a line of another form, a query or passage that does not exist, a passage
-    that is twice among the candidates of a query, or numbers that are not ranks.
+    Raises BertlineError for an empty file, a line of another form than these or the lines before, a query or passage
+    that does not exist, a passage that is twice among the candidates of a query, or numbers that are not ranks.
     """
-    query_rows, passage_rows, ranks, forms = [], [], [], []
-    padding = 0
+    query_rows, passage_rows, ranks = [], [], []
+    padding = form = 0
     lines = _ranked_pairs(path)
     while chunk := list(islice(lines, CHUNK)):
         found = passages.find([line.passage for line in chunk])
@@ -160,24 +161,22 @@ def read_candidates(path: Path, queries: Texts, passages: Texts) -> Candidates:
         padding += len(chunk) - len(kept)
         if not kept:
             continue
-        places, query_ids, passage_ids, of_kept, cells = zip(*kept, strict=True)
+        places, query_ids, passage_ids, of_kept, (form, *_) = zip(*kept, strict=True)
         query_rows.append(_rows(queries, places, query_ids, "query", "the queries"))
         passage_rows.append(_rows(passages, places, passage_ids, "passage", "the collection"))
         ranks.append(np.array(of_kept))
-        forms.append(np.array(cells, dtype=np.int8))
     if not query_rows:
         raise BertlineError(f"{path} contains no candidate; name a file with at least one")
     rows, passages_of = np.concatenate(query_rows), np.concatenate(passage_rows)
-    rank, form = np.concatenate(ranks), np.concatenate(forms)
+    rank = np.concatenate(ranks)
     # Queries in the order in which they begin in the file.
     first = np.full(len(queries), len(rows))
     np.minimum.at(first, rows, np.arange(len(rows)))
-    descending = -np.unique(passages.ids[passages_of], return_inverse=True)[1]
-    ties = np.where(form == 6, descending, 0)  # of other files, in the order of the lines
-    order = np.lexsort((ties, rank, first[rows]))
+    descending = -np.unique(passages.ids[passages_of], return_inverse=True)[1]  # of equal scores
+    order = np.lexsort((descending, rank, first[rows]))
     rows, passages_of = rows[order], passages_of[order]
     starts = np.append(np.flatnonzero(np.append(True, rows[1:] != rows[:-1])), len(rows))
-    given_ranks = np.where(form == 3, rank, np.nan)[order]
+    given_ranks = rank[order] if form == 3 else np.full(len(rank), np.nan)
     _check_not_triples(path, given_ranks[starts[:-1]])
     _check_unique(path, rows, passages_of, queries, passages)
     _check_ranks(path, queries, rows, given_ranks)
@@ -192,42 +191,49 @@ def read_candidates(path: Path, queries: Texts, passages: Texts) -> Candidates:
 
 
 class Line(NamedTuple):
-    """A candidate; `rank` orders those of a query, `cells` is the number of cells of the line."""
+    """A candidate; `rank` orders those of a query, `form` is the number of cells of every line."""
 
     place: str
     query: bytes
     passage: bytes
     rank: float
-    cells: int
+    form: int
 
 
 def _ranked_pairs(path: Path) -> Iterator[Line]:
+    form = 0
     for number, (where, cells) in enumerate(read_fields(path)):
-        try:
-            match len(cells):
-                case 4 if _is_judgement(cells):
-                    raise BertlineError(
-                        f"{where}: it looks like a judgement: a query, 0, a passage and a grade; name a file of "
-                        "candidates"
-                    )
-                case 2 | 4:
-                    query, passage, rank = cells[0], cells[1], float(number)
-                case 3:
-                    query, passage, rank = cells[0], cells[1], float(cells[2])
-                    if rank < 0 or not rank.is_integer():
-                        raise ValueError
-                case 6:
-                    query, passage, rank = cells[0], cells[2], -float(np.float32(cells[4]))
-                case _:
-                    raise ValueError
-            if not math.isfinite(rank):
-                raise ValueError
-        except ValueError:
+        form = form or len(cells)
+        if len(cells) != form:
             raise BertlineError(
-                f"{where}: it has to be a query, a passage and perhaps a rank, a whole number from 0, or a line of a "
-                "TREC run; correct it"
-            ) from None
-        yield Line(where, id_of(query, where), id_of(passage, where), rank, len(cells))
+                f"{where}: {len(cells)} columns, the lines before have {form}; give all lines the same form"
+            )
+        match len(cells):
+            case 4 if _is_judgement(cells):
+                raise BertlineError(
+                    f"{where}: it looks like a judgement: a query, 0, a passage and a grade; name a file of candidates"
+                )
+            case 2 | 4:
+                query, passage, rank = cells[0], cells[1], float(number)
+            case 3 if RANK.fullmatch(cells[2].strip()):
+                query, passage, rank = cells[0], cells[1], float(cells[2])
+            case 6:
+                query, passage, rank = cells[0], cells[2], -_score(cells[4].strip(), where)
+            case _:
+                raise BertlineError(
+                    f"{where}: it has to be a query, a passage and perhaps a rank, a whole number from 0, or a line of "
+                    "a TREC run; correct it"
+                )
+        yield Line(where, id_of(query, where), id_of(passage, where), rank, form)
+
+
+def _score(cell: str, where: str) -> float:
+    """Return a score as trec_eval reads it. Raises BertlineError for one that is no number of float32."""
+    with np.errstate(over="ignore"):
+        score = np.float32(cell if NUMBER.fullmatch(cell) else np.nan)
+    if not np.isfinite(score):
+        raise BertlineError(f"{where}: score '{cell}', allowed are numbers of float32; correct the line")
+    return float(score)
 
 
 def _is_judgement(cells: list[str]) -> bool:
