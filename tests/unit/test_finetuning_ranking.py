@@ -486,6 +486,7 @@ BAD = {
         ("q0\n", "line 1: no tab"),
         ("q0\twhere was n0\nborn and died ?\n", "line 2: no tab"),
         ("\n", "line 1: empty"),
+        ("q0\ta\rq1\tb\r", "lines end with CR, as on an old Mac; convert the file"),
     ],
 }
 

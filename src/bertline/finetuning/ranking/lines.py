@@ -38,6 +38,10 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
                     raise BertlineError(
                         f"{where}: longer than {MAX_LINE_BYTES} bytes; name a file with a text per line"
                     )
+                if number == 1 and not line.endswith(b"\n") and b"\r" in line.rstrip(b"\r"):
+                    raise BertlineError(
+                        f"{path}: lines end with CR, as on an old Mac; convert the file (tr '\\r' '\\n')"
+                    )
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 if not text.strip():
                     raise BertlineError(f"{where}: empty; remove the line")
