@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from plan_helpers import CONFIG, ROOT, changed, inputs, plan_of
+from plan_helpers import CONFIG, PHASE, ROOT, changed, inputs, plan_of
 
 from bertline.files import write_json
 from bertline.planning.changes import changes
@@ -34,7 +34,10 @@ def write_record_and_card(plan: Plan) -> None:
         ({"runs__first__finetune__squad_v1__seeds": 3}, [["runs.first.finetune.squad_v1.seeds", "2", "3"]]),
         ({"datasets__both__shards": 7}, [["datasets.both.shards", "2", "7"]]),
         ({"corpora__books__separator": "***"}, [["corpora.books.separator", "-", "***"]]),
-        ({"runs__first__description": "alters no result"}, []),
+        ({"runs__first__description": "in cards"}, [["runs.first.description", "-", "in cards"]]),
+        ({"runs__first__model_card": {"language": ["en"]}}, [["runs.first.model_card.language", "-", '["en"]']]),
+        ({"runs__first__finetune": {}}, [["runs.first.finetune.squad_v1", "in the run", "-"]]),
+        ({"runs__first__phases__phase3": PHASE}, [["runs.first.phases.phase3", "-", "in the run"]]),
         ({"experiment": "another"}, [["experiment", "bertline", "another"]]),
         ({"sequence_lengths": [128, 256, 512]}, [["sequence_lengths", "[128, 512]", "[128, 256, 512]"]]),
     ],
@@ -71,3 +74,18 @@ def test_a_changed_file_is_no_changed_setting_and_its_stage_is_named(file: str, 
     # The vocabulary keeps its size, which is that of the weights.
     Path(file).write_text(Path(file).read_text().removesuffix("a\n") + "b\n")
     assert changes(plan_of(config)) == [[what, "", ""] for what in expected]
+
+
+def test_a_task_whose_data_went_away_or_came_back_is_named() -> None:
+    config = changed(evaluation__squad_v2=CONFIG["evaluation"]["squad_v1"], runs__first__finetune__squad_v2={})
+    write_record_and_card(plan_of(config))
+    Path("dev.json").rename("moved.json")
+    moved, task = plan_of(config), "runs.first.finetune.squad_v"
+    assert changes(moved) == [[f"{task}{version} is left out: its data is missing", "", ""] for version in (1, 2)]
+    Path("results/runs/first/record.json").unlink()
+    write_record_and_card(moved)
+    assert changes(moved) == []
+    Path("moved.json").rename("dev.json")
+    assert changes(plan_of(config)) == [
+        [f"{task}{version} was left out: its data was missing", "", ""] for version in (1, 2)
+    ]

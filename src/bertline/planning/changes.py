@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from bertline.files import Json, one_line_damage, read_object
+from bertline.planning.finetunings import key_of_task, tasks_of
 from bertline.planning.plan import Plan, record
 from bertline.results import paths
 from bertline.results.describe import flatten
@@ -20,7 +21,8 @@ OR_VERSION = "or the version of a stage"
 def changes(plan: Plan) -> list[list[str]]:
     """Return a row for each setting that differs from its run's last record: its path, and its values then and now.
 
-    Where no setting differs, a row says what else does: a corpus, a dataset, a phase or a task.
+    A phase or a task that one of the two lacks is one row. Where no setting differs, a row says what else does: a
+    corpus, a dataset, a phase or a task.
     """
     rows = []
     for name in plan.runs:
@@ -30,18 +32,60 @@ def changes(plan: Plan) -> list[list[str]]:
         with one_line_damage(last):
             then = read_object(last, "fingerprint", "config")
             if then["fingerprint"] == now["fingerprint"]:
+                rows += _differences(_of_cards(then), _of_cards(now), f"runs.{name}.")
                 continue
             found = [
                 *_differences({"experiment": then.get("experiment")}, {"experiment": now["experiment"]}, ""),
-                *_differences(then["config"], now["config"], f"runs.{name}."),
+                *_of_run(then["config"], now["config"], f"runs.{name}."),
                 *(_of_dataset(plan, then["dataset"], now["dataset"]) if then.get("dataset") and now["dataset"] else []),
             ]
             rows += found or [[what, "", ""] for what in _not_of_settings(plan, then, now)]
     return rows
 
 
+def _of_cards(record: Json) -> Json:
+    """Return the settings of a run that only cards and reports have, and no fingerprint."""
+    return {key: record[key] for key in ("description", "model_card") if record.get(key)}
+
+
+def _of_run(then: Json, now: Json, prefix: str) -> Iterator[list[str]]:
+    """Yield the rows of a run's settings, without those of a phase or a task that one of the two lacks."""
+    before, after = _parts(then), _parts(now)
+    for part in sorted(before - after):
+        yield [prefix + part, "in the run", ABSENT]
+    for part in sorted(after - before):
+        yield [prefix + part, ABSENT, "in the run"]
+    whole = [f"{prefix}{part}." for part in before ^ after]
+    for row in _differences(then, now, prefix):
+        key = f"{row[0]}."
+        if not any(key.startswith(part) or part.startswith(key) for part in whole):  # also `finetune` of no task
+            yield row
+
+
+def _parts(run: Json) -> set[str]:
+    """Return the keys of a run's phases and tasks."""
+    tasks = (key_of_task(task) for task, _ in tasks_of(run.get("finetune", {})))
+    return {*(f"phases.{phase}" for phase in run.get("phases", ())), *(f"finetune.{task}" for task in tasks)}
+
+
 def _not_of_settings(plan: Plan, then: Json, now: Json) -> list[str]:
-    """Return what differs between two records of the same settings: the first stage that does."""
+    """Return what differs between two records of the same settings: tasks without data, and the first stage."""
+    before, after = _left_out(then), _left_out(now)
+    found = [
+        *(f"{task} is left out: its data is missing" for task in sorted(after - before)),
+        *(f"{task} was left out: its data was missing" for task in sorted(before - after)),
+        *_of_stages(plan, then, now, {*before, *after}),
+    ]
+    return found or [f"runs.{now['run']}: {OR_VERSION.removeprefix('or ')}"]
+
+
+def _left_out(record: Json) -> set[str]:
+    """Return the keys of the tasks that are skipped because their data is missing."""
+    return {line.partition(" is left out: ")[0] for line in record.get("skipped", ())}
+
+
+def _of_stages(plan: Plan, then: Json, now: Json, left_out: Collection[str]) -> list[str]:
+    """Return the first stage that differs; of fine-tunings all tasks but those that are or were left out."""
     if now["dataset"] and then["dataset"]["fingerprint"] != now["dataset"]["fingerprint"]:
         before = then["dataset"]["corpora"]
         corpora = [plan.corpora[key]["name"] for key in now["dataset"]["corpora"] if key not in before]
@@ -52,9 +96,8 @@ def _not_of_settings(plan: Plan, then: Json, now: Json) -> list[str]:
     for phase in _unlike(then["phases"], now["phases"]):
         return [f"{where}.phases.{phase['name']}: initial weights, {OR_VERSION}"]  # later ones begin with its weights
     tasks = dict.fromkeys(finetuning["task"] for finetuning in _unlike(then["finetunings"], now["finetunings"]))
-    return [f"{where}.finetune: evaluation data of {task}, initial weights, {OR_VERSION}" for task in tasks] or [
-        f"{where}: {OR_VERSION.removeprefix('or ')}"
-    ]
+    changed = [task for task in tasks if f"{where}.finetune.{key_of_task(task)}" not in left_out]
+    return [f"{where}.finetune: evaluation data of {task}, initial weights, {OR_VERSION}" for task in changed]
 
 
 def _unlike(then: list[Json], now: list[Json]) -> list[Json]:
