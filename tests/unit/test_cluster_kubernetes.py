@@ -164,6 +164,27 @@ def test_ranks_of_several_pods_need_the_token_of_their_job(tmp_path):
     assert output == "error: BERTLINE_JOB_TOKEN is not set in this Pod; use the Job of deploy/kubernetes/multi-node\n"
 
 
+@pytest.mark.parametrize("variable", ["JOB_COMPLETION_INDEX", "MASTER_PORT"])
+def test_a_variable_of_a_pod_that_is_no_number_is_one_line(tmp_path, variable):
+    command = (LAUNCH, "--nodes", 2, "--", program(tmp_path, WRITE_ENVIRONMENT), tmp_path)
+    (pod,) = start_pods(1, *command, folder=tmp_path, **{variable: "tcp://x"})
+    assert finish([pod]) == (
+        [1], f"error: {variable} is 'tcp://x', not a number; in a Job of deploy/kubernetes it is one\n"
+    )  # fmt: skip
+
+
+def test_a_pod_that_is_stopped_while_its_program_starts_is_started_again(tmp_path):
+    """Process 1 of a container ignores a signal that it does not handle yet."""
+    (tmp_path / "bertline/cluster").mkdir(parents=True)
+    (tmp_path / "bertline/__init__.py").write_text("import time; print('imports', flush=True); time.sleep(240)\n")
+    command = [sys.executable, SCRIPTS / "run_in_pod.py"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as pod:
+        assert pod.stdout.readline() == "imports\n"
+        pod.terminate()
+        assert pod.wait(240) == 75
+
+
 @pytest.mark.parametrize(
     ("index", "addresses"), [(1, {"MASTER_ADDR": "nobody.invalid"}), (0, {"MASTER_ADDR": "training-0.invalid"})]
 )

@@ -6,6 +6,13 @@ example:
     --folder logs/kubernetes/job
 """
 
+import os
+import signal
+
+if __name__ == "__main__":
+    # Process 1 of a container ignores a signal without a handler, and the imports take a while. 75: to be run again.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(75))
+
 from bertline.cluster.pods import run_in_pod
 from bertline.command_line import run_command
 

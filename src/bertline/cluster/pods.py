@@ -48,13 +48,23 @@ class Pod:
 
 
 def own_pod() -> Pod | None:
-    """Return this process's Pod; None outside an Indexed Job made from deploy/kubernetes."""
-    try:
-        return Pod(
-            os.environ["KUBERNETES_JOB"], os.environ["KUBERNETES_JOB_UID"], int(os.environ["JOB_COMPLETION_INDEX"])
-        )
-    except KeyError:
+    """Return this process's Pod; None outside an Indexed Job made from deploy/kubernetes.
+
+    Raises BertlineError if its index is no number.
+    """
+    if not {"KUBERNETES_JOB", "KUBERNETES_JOB_UID", "JOB_COMPLETION_INDEX"} <= os.environ.keys():
         return None
+    index = _number_in("JOB_COMPLETION_INDEX")
+    return Pod(os.environ["KUBERNETES_JOB"], os.environ["KUBERNETES_JOB_UID"], index)
+
+
+def _number_in(variable: str) -> int:
+    """Return the number in an environment variable. Raises BertlineError if it is none."""
+    if not os.environ[variable].isdecimal():
+        raise BertlineError(
+            f"{variable} is '{os.environ[variable]}', not a number; in a Job of deploy/kubernetes it is one"
+        )
+    return int(os.environ[variable])
 
 
 def shared_token(nodes: int) -> str | None:
@@ -72,13 +82,13 @@ def shared_token(nodes: int) -> str | None:
 def start_nodes(program: Program, kind: NodeKind) -> dict[str, subprocess.Popen[bytes]]:
     """Start the ranks of this Pod, and have those of the other Pods started if they wait for it.
 
-    Raises BertlineError without the variables that deploy/kubernetes/multi-node sets.
+    Raises BertlineError without the variables that deploy/kubernetes/multi-node sets, or with a port that is none.
     """
     pod = own_pod()
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT", "POD_IP") if not os.environ.get(name)]
     if pod is None or missing:
         raise BertlineError(f"not set in this Pod: {', '.join(missing)}; use the Job of deploy/kubernetes/multi-node")
-    address, port, each = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), kind.processes_per_node
+    address, port, each = os.environ["MASTER_ADDR"], _number_in("MASTER_PORT"), kind.processes_per_node
     ranks = NodeRanks(pod.index * each, each, kind.nodes * each, address, port)
     if SCRIPTS in os.environ:
         for node in range(1, kind.nodes):
