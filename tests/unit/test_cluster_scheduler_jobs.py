@@ -527,6 +527,20 @@ def test_the_jobs_of_a_killed_run_whose_process_had_the_same_number_are_not_canc
     assert scheduler_jobs.unfinished_at_the_end(tmp_path, tmp_path / "ended") == []
 
 
+@pytest.mark.parametrize("script", ["submit_job.py", "kubernetes_submit.py --manifests ."])
+def test_a_submission_by_hand_is_one_line(script, programs) -> None:
+    """Nothing would cancel its job."""
+    for program in ("qstat", "qsub", "kubectl"):
+        programs.write(program, "exit 1")
+    environment = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_CLUSTER_SIDECAR_VARS"}
+    command = [sys.executable, *f"{ROOT}/workflow/scripts/{script} jobscript.sh".split()]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: SNAKEMAKE_CLUSTER_SIDECAR_VARS is not set: snakemake sets it")
+    assert done.stderr.count("\n") == 1
+    assert not Path("logs").exists()
+
+
 def test_two_submissions_of_a_job_have_scripts_of_their_own() -> None:
     """LSF and Cobalt read the script when the job starts."""
     assert request_of(PHASE, LSF.logs).script.endswith(f"-{os.getpid()}.sh")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Submit one of Snakemake's jobs to Kubernetes, and print the name of its Job.
+"""Submit one of Snakemake's jobs to Kubernetes, and print the name of its Job. Only snakemake calls this.
 
 example:
-  python workflow/scripts/kubernetes_submit.py \\
-    --manifests deploy/kubernetes/graph jobscript.sh
+  snakemake --cluster-generic-submit-cmd \\
+    "workflow/scripts/kubernetes_submit.py --manifests deploy/kubernetes/graph"
 """
 
 from bertline.cluster.kubernetes import submit_job

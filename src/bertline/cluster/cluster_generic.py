@@ -54,8 +54,17 @@ def wait_for_answer(attempt: Callable[[bool], T], find: Callable[[], T | None] =
     return waiting.wait_for_answer(attempt, NoAnswer, _announce, _has_ended, find, name)
 
 
+def submitted() -> Path:
+    """Return the file to which submissions add their jobs. Raises BertlineError outside snakemake's submissions."""
+    if SUBMITTED not in os.environ:
+        raise BertlineError(
+            f"{SUBMITTED} is not set: snakemake sets it, with a profile of bertline; start snakemake instead"
+        )
+    return Path(os.environ[SUBMITTED])
+
+
 def _has_ended() -> bool:
-    return not Path(os.environ[SUBMITTED]).exists()
+    return not submitted().exists()
 
 
 def _announce(error: BaseException) -> None:
@@ -76,7 +85,7 @@ def record_job(number: str, cancel: Callable[[list[str]], object]) -> None:
 
 def record(number: str) -> None:
     """Record a job for the end of snakemake: before it is made, if its number is known then."""
-    with suppress(FileNotFoundError), open(os.environ[SUBMITTED], "a", opener=_open_existing) as file:
+    with suppress(FileNotFoundError), open(submitted(), "a", opener=_open_existing) as file:
         file.write(f"{number}\n")
 
 

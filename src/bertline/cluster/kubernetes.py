@@ -80,6 +80,7 @@ def submit_job(jobscript: Path, *, manifests: Path) -> str:
     """
     from snakemake.utils import read_job_properties  # takes a second; not needed by other functions
 
+    cluster_generic.submitted()  # before anything is written
     properties = read_job_properties(str(jobscript))
     request = scheduler_jobs.request_of(properties, LOGS)
     name = job_name(request.name)

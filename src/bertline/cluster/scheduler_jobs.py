@@ -66,6 +66,7 @@ def submit_job(jobscript: Path) -> str:
     """
     from snakemake.utils import read_job_properties  # takes a second; not needed by other functions
 
+    cluster_generic.submitted()  # before anything is written
     scheduler = scheduler_here()
     scheduler.ended.mkdir(parents=True, exist_ok=True)
     job = request_of(read_job_properties(str(jobscript)), scheduler.logs)
