@@ -665,3 +665,22 @@ open(f"{sys.argv[1]}/{os.environ['RANK']}.cpus", "w").write(str(sorted(os.sched_
     assert done.returncode == 0, done.stderr
     found = [(tmp_path / f"{rank}.cpus").read_text() for rank in range(count)]
     assert found == [f"[{cpu}]" for cpu in sorted(os.sched_getaffinity(0))]
+
+
+@pytest.mark.parametrize("minutes", ["-5.0", "nan"])
+def test_a_time_to_save_that_is_none_is_refused(minutes, tmp_path):
+    command = [sys.executable, LAUNCH, f"--minutes-to-save={minutes}", "--", LAUNCH]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f'error: Invalid value "{minutes}" for --minutes-to-save. Must be >= 0. See --help.\n'
+
+
+def test_a_list_of_hosts_without_the_number_of_the_job_is_one_line(tmp_path):
+    """PBS sets both."""
+    command = [sys.executable, LAUNCH, "--nodes", "2", "--", LAUNCH]
+    environment = {name: value for name, value in os.environ.items() if name != "PBS_JOBID"}
+    (tmp_path / "hosts").write_text("a\nb\n")
+    environment["PBS_NODEFILE"] = str(tmp_path / "hosts")
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: PBS_NODEFILE is set, but not PBS_JOBID; start this in a job of pbs\n"

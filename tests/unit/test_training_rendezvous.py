@@ -207,3 +207,10 @@ def test_a_rank_that_does_not_answer_in_time_counts_as_lost(tmp_path):
             process.kill()
             process.join()
     assert (tmp_path / "error").read_text().startswith("True ")
+
+
+def test_a_port_that_is_taken_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BertlineError, match=rf"^127\.0\.0\.1:{port}: rank 0 cannot .*, with another port if you"):
+            rendezvous._listen("127.0.0.1", port)

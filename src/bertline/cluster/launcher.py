@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 from cyclopts import Parameter
-from cyclopts.types import NonNegativeInt, PositiveInt
+from cyclopts.types import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from bertline.cluster import pods, remote, scheduler_jobs, schedulers, slurm
 from bertline.cluster.binding import Bind
@@ -60,7 +60,7 @@ def launch(
     threads: PositiveInt = 1,
     checkpoints: Path | None = None,
     attempt: int = 1,
-    minutes_to_save: float = 5.0,
+    minutes_to_save: NonNegativeFloat = 5.0,
     options: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
 ) -> NoReturn:
     """Run a script in all ranks, as a part of a scheduler's job if this process is in one, and exit.
@@ -235,6 +235,11 @@ def _start_on_nodes(
     program: Program, scheduler: schedulers.Scheduler, kind: NodeKind
 ) -> dict[str, subprocess.Popen[bytes]]:
     """Start the ranks of this node, the job's first, and those of each other node."""
+    number = os.environ.get(scheduler.variable)
+    if not number:
+        raise BertlineError(
+            f"{scheduler.hosts_file} is set, but not {scheduler.variable}; start this in a job of {scheduler.name}"
+        )
     slots = scheduler.hosts()
     hosts = list(dict.fromkeys(slots))
     if len(hosts) < kind.nodes:
@@ -244,7 +249,7 @@ def _start_on_nodes(
     started = here.start(program)
     for node, host in enumerate(hosts[1 : kind.nodes], 1):
         command = replace(here, first=node * each).start_command(program)
-        path = scheduler.logs.absolute() / f"start-{os.environ[scheduler.variable]}-{node}.sh"
+        path = scheduler.logs.absolute() / f"start-{number}-{node}.sh"
         write_text(path, scheduler_jobs.node_script(command), mode=0o600)
         print(f"node {node} of {kind.nodes}: {host}", file=sys.stderr, flush=True)
         # The ranks here stop those there; the starter must not end before them, or a rank would be lost.

@@ -76,7 +76,10 @@ def _listen(address: str, port: int) -> int:
         family, _, _, _, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         listening = socket.create_server(socket_address[:2], family=family, backlog=2048)
     except OSError as error:
-        raise BertlineError(f"{address}:{port}: rank 0 cannot listen there: {error.strerror}; start it again") from None
+        raise BertlineError(
+            f"{address}:{port}: rank 0 cannot listen there: {error.strerror}; start it again, with another port if you "
+            "chose this one"
+        ) from None
     return listening.detach()
 
 
