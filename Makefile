@@ -293,7 +293,7 @@ targets: $(READY) $(OF_DEMO) ## list what can be asked for by name, with its sta
 status: $(READY) $(OF_DEMO) ## show the progress of each run: step, speed, time left, last checkpoint, jobs
 	@set -f; python workflow/scripts/status.py --configfile $$CONFIG $(SETTINGS)
 
-prune: $(READY) ## show what may be deleted without loss, and how much that frees; DELETE=yes deletes it
+prune: $(READY) ## show what no finished result needs any more, and how much that frees; DELETE=yes deletes it
 	@set -f; python workflow/scripts/prune.py --configfile $$CONFIG $(SETTINGS) $(if $(filter yes,$(DELETE)),--delete)
 
 publish: $(READY) ## show what would be sent to a Hub: make publish RUN=demo REPO=user/name [TASK=glue/cola PUBLIC=yes]; PUSH=yes sends it

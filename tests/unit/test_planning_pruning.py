@@ -123,3 +123,17 @@ def test_models_among_which_a_choice_is_still_to_be_made_are_not_prunable() -> N
     made = {"best": best, "kept": [best], "scores": dict.fromkeys(choice["finetunings"], 50.0)}
     write_json(paths.KEPT_CHOICE.format(kept=choice["fingerprint"]), made)
     assert models & {entry.path for entry in prunable(plan)} == set(map(model_of, others))
+
+
+def test_the_checkpoints_that_another_configuration_asked_for_are_not_prunable() -> None:
+    plan = plan_of(CONFIG)
+    key = plan.runs["first"]["phases"]["phase1"]
+    folder = Path(paths.PHASE.format(phase=key))
+    for output in (*paths.PHASE_OUTPUTS, paths.DURABLE):
+        (folder / output).parent.mkdir(parents=True, exist_ok=True)
+        write_json(folder / output, {"step": PHASE["steps"], "published_step": 8})
+    for step in (2, 5, 8, PHASE["steps"]):
+        (folder / paths.CHECKPOINTS / paths.CHECKPOINT.format(step=step)).mkdir()
+    Path(paths.CHECKPOINT_EXPORT.format(phase=key, step=5)).mkdir(parents=True)  # of phase1@step-5
+    checkpoints = {entry.path.name for entry in prunable(plan) if entry.path.parent.name == paths.CHECKPOINTS}
+    assert checkpoints == {paths.CHECKPOINT.format(step=2)}

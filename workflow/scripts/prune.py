@@ -1,4 +1,4 @@
-"""Show the files that can be deleted without loss, and their size; delete them only with --delete.
+"""Show the files that no finished result needs any more, and their size; delete them only with --delete.
 
 example:
   python workflow/scripts/prune.py --configfile config/demo.yaml
@@ -21,7 +21,7 @@ def prune(configfile: Sequence[str], *, settings: Settings = (), delete: bool = 
     Args:
         configfile: results of other configurations are shown, but never deleted; a further file is merged over it.
         settings: replaced settings, PATH=VALUE.
-        delete: the files that can be deleted without loss.
+        delete: these files, also checkpoints from which only another configuration starts, unless they are exported.
     """
     plan = plan_of_files(configfile, settings)
     found, others = prunable(plan), not_asked_for(plan)

@@ -24,7 +24,7 @@ def changes(plan: Plan) -> list[list[str]]:
     A phase or a task that one of the two lacks is one row. Where no setting differs, a row says what else does: a
     corpus, a dataset, a phase or a task.
     """
-    rows = []
+    rows: list[list[str]] = []
     for name in plan.runs:
         last, now = record_in(Path(paths.RUN.format(run=name))), record(plan, name)
         if last is None:

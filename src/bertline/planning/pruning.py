@@ -1,4 +1,4 @@
-"""Files in results/ that may be deleted without loss, and their sizes."""
+"""Files in results/ that no finished result needs any more, and their sizes."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def prunable(plan: Plan) -> list[Prunable]:
     """Return the files of finished datasets, phases and fine-tunings that are no longer needed, ordered by path.
 
     The newest checkpoint of a phase is kept, and that of the step that it published: the next phase takes the
-    optimizer's moments from it. An unfinished phase keeps everything, and so do the fine-tunings among which the plan
-    still has to choose. What only another configuration has may start from any checkpoint, and may still have to
-    choose: all of that is kept, too.
+    optimizer's moments from it. So are those that were asked for by name, with any configuration: they are exported.
+    An unfinished phase keeps everything, and so do the fine-tunings among which the plan still has to choose. What only
+    another configuration has may start from any checkpoint, and may still have to choose: all of that is kept, too.
     """
     found = []
     datasets = paths.finished_folders(paths.DATASET, paths.DATASET_OUTPUTS)
@@ -50,6 +50,8 @@ def prunable(plan: Plan) -> list[Prunable]:
         checkpoints, newest = paths.checkpoints_in(phase / paths.CHECKPOINTS), paths.durable_step(phase)
         if newest in checkpoints and not (phase / paths.LOCK).exists():
             wanted = {*plan.checkpoints.get(phase.name, ()), read_object(phase / paths.RECIPE).get("published_step")}
+            exports = {step: paths.CHECKPOINT_EXPORT.format(phase=phase.name, step=step) for step in checkpoints}
+            wanted |= {step for step, export in exports.items() if Path(export).exists()}
             older = (path for step, path in checkpoints.items() if step < newest and step not in wanted)
             found += _entries("older checkpoints of finished phases", older)
             found += _entries("traces of the profiler", phase.glob(paths.PROFILE))
