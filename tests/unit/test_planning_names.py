@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 from pathlib import Path
 
 import pytest
-from plan_helpers import CONFIG, PHASE, changed, inputs, make_files, plan_of, with_tasks
+import yaml
+from plan_helpers import CONFIG, PHASE, ROOT, changed, inputs, make_files, plan_of, with_tasks
 
 from bertline.console import BertlineError
 from bertline.files import write_json
@@ -49,6 +51,7 @@ def test_links_that_the_configuration_no_longer_has_are_removed_and_results_and_
     # Neither a person's own links nor files are the workflow's.
     run = Path("results/runs/first")
     (run / "best").symlink_to("phase1")
+    (run / ".warm_up.part").symlink_to((run / "warm_up").readlink())  # which another process is just writing
     (run / "given").symlink_to(Path("results/phases/0123456789abcdef").absolute())
     (run / "glue").mkdir()
     (run / "notes.txt").touch()
@@ -109,6 +112,19 @@ def test_a_lost_link_to_the_best_model_is_made_again() -> None:
     model_of(best).mkdir(parents=True)
     write_links(plan, existing_only=True)
     assert Path(paths.KEPT_MODEL.format(kept=kept)).resolve() == model_of(best).resolve()
+
+
+def test_names_alone_may_be_those_of_a_run_or_below_one() -> None:
+    """As `make targets NAMES=yes RUN=first/squad_v1` lists them."""
+    Path("made.yaml").write_text(yaml.safe_dump(CONFIG))
+    list_targets = runpy.run_path(str(ROOT / "workflow/scripts/targets.py"))["list_targets"]
+    task = "results/runs/first/squad_v1"
+    names = list_targets(["made.yaml"], run="first/squad_v1", names=True).split("\n")
+    assert {task, f"{task}/seed1"} <= set(names)
+    assert all(name.startswith(task) for name in names)
+    assert {*names, "pretrain"} < set(list_targets(["made.yaml"], names=True).split("\n"))
+    with pytest.raises(BertlineError, match="there is no target of this name; did you mean first"):
+        list_targets(["made.yaml"], run="frist", names=True)
 
 
 def test_a_name_of_a_training_has_its_state() -> None:

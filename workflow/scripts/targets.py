@@ -25,12 +25,15 @@ def list_targets(
         configfile: the configuration; a further file is merged over it.
         settings: replaced settings, PATH=VALUE.
         run: a run, or a name below one: what is in it one by one, such as seeds and shards.
-        names: print only the names and stages, all of them, for the completion of a shell.
+        names: print only the names, without a run all of them and the stages, for the completion of a shell.
     """
     plan = plan_of_files(configfile, settings)
-    if names:
+    if names and run is None:
         return "\n".join([*names_of(plan), *STAGES])
-    table = tabulate(target_states(plan, run), headers=["name", "state"], disable_numparse=True)
+    states = target_states(plan, run)
+    if names:
+        return "\n".join(name for name, _ in states)
+    table = tabulate(states, headers=["name", "state"], disable_numparse=True)
     return table if run else f"{table}\n\nStages, of all runs: {', '.join(STAGES)}"
 
 
