@@ -25,12 +25,18 @@ ROOT = Path(__file__).parents[2]
 TABLE = {"kind": "classification", "train": "t.csv", "dev": "t.csv", "texts": ["text"], "label": "label"}
 
 
+def write_config(folder: str, architecture: str) -> None:
+    content = {"vocab_size": 100, "architectures": [architecture]}
+    Path(folder, "config.json").write_text(json.dumps(content))
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("theirs").mkdir()
-    for name in ("config.json", "model.safetensors", "vocab.txt"):
-        Path("theirs", name).write_text('{"vocab_size": 100}')
+    for name in ("model.safetensors", "vocab.txt"):
+        Path("theirs", name).touch()
+    write_config("theirs", "BertForSequenceClassification")
     Path("t.csv").write_text("text,label\na,b\n")
     Path("new.txt").write_text("a\n")
     Path("new.tsv").write_text("text\na\n")
@@ -125,6 +131,7 @@ def test_an_output_is_no_input_of_the_configuration(
     for name in ("texts/book.tsv", "others/one.tsv"):
         Path(name).parent.mkdir()
         Path(name).write_text("text\na\n")
+    write_config("theirs", "BertForQuestionAnswering")
     given = str(tmp_path / output) if absolute else output
     line = f"configuration: predict.new.output: {output} is also an input, of {key}; choose another file"
     with pytest.raises(BertlineError, match=f"^{re.escape(line)}$"):
@@ -187,6 +194,7 @@ def test_the_version_of_conll_u_alters_predictions_whose_words_were_in_another_c
     for name in ("new.conll", "new.conllu"):
         Path(name).write_text("1\ta\tB-X\n\n")
     shutil.copytree("theirs", "tagger")
+    write_config("tagger", "BertForTokenClassification")
     Path("tagger/task.json").write_text(json.dumps({"task": "table/t", "table": {"kind": "tagging", "word": word}}))
     table = {"kind": "tagging", "train": "new.conll", "dev": "new.conll", "word": word, "tag": 2}
     given = {"model": model, "inputs": [file], "sections": {"evaluation": {"tables": {"t": table}}}}
@@ -231,6 +239,7 @@ def test_absent_inputs_block_nothing_else() -> None:
 def test_options_that_a_model_or_an_input_may_use_are_accepted() -> None:
     Path("new.conll").write_text("a\n")
     Path("new.csv").write_text("w\na\n")
+    write_config("theirs", "BertForQuestionAnswering")
     assert plan_of(model="theirs", n_best=3, null_threshold=1.0).predictions
     tagger = {"t": {"kind": "tagging", "train": "new.conll", "dev": "new.conll"}}
     words = {"columns": ["w"], "inputs": ["new.conll", "new.csv"], "output": "new-tags.conll"}
@@ -256,6 +265,14 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
         ),
         ({"model": "results/runs/theirs/export"}, "predict.new.model: given results/runs/theirs/export, allowed are"),
         (
+            {"model": "pretrained"},
+            "predict.new.model: pretrained is a pretrained model: config.json names none with the head of a task; name",
+        ),
+        (
+            {"model": "dpr"},
+            "predict.new.model: dpr/config.json: its architecture is BertForDpr, whose head cannot be read; allowed",
+        ),
+        (
             {"keep": "none"},
             "predict.new.model: given results/runs/theirs/table/t, but runs.theirs.finetune.tables.t.keep is none",
         ),
@@ -265,11 +282,11 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
             "predict.new.null_threshold: given 1.5, but the model answers no questions; leave it out",
         ),
         (
-            {"columns": ["w"], "inputs": ["new.conll"], "model": "theirs"},
+            {"columns": ["w"], "inputs": ["new.conll"], "model": "tagger"},
             "predict.new.columns: given w, but .conll files have no named columns; leave it out",
         ),
         (
-            {"columns": ["w"], "inputs": ["NEW.CONLL"], "model": "theirs"},
+            {"columns": ["w"], "inputs": ["NEW.CONLL"], "model": "tagger"},
             "predict.new.columns: given w, but .conll files have no named columns; leave it out",
         ),
         (
@@ -319,10 +336,10 @@ def test_a_prediction_of_a_task_whose_data_is_absent_is_left_out_with_it(model: 
 def test_an_impossible_prediction_is_one_line(entry: dict[str, Any], message: str) -> None:
     for name in ("new.conll", "NEW.CONLL", "pic.pdf"):
         Path(name).write_text("a\n")
-    shutil.copytree("theirs", "answers")
-    Path("answers/config.json").write_text(
-        json.dumps({"vocab_size": 100, "architectures": ["BertForQuestionAnswering"]})
-    )
+    heads = {"answers": "QuestionAnswering", "tagger": "TokenClassification", "pretrained": "PreTraining", "dpr": "Dpr"}
+    for name, head in heads.items():
+        shutil.copytree("theirs", name)
+        write_config(name, f"BertFor{head}")
     with pytest.raises(BertlineError) as caught:
         plan_of(**entry)
     assert str(caught.value).startswith(f"configuration: {message}")
@@ -383,8 +400,6 @@ def test_a_folder_s_model_ranks_unless_it_names_another_task(
     task: str | None, entry: dict[str, Any], line: str | None
 ) -> None:
     Path("c.tsv").write_text("a\tb\n")
-    config = {"vocab_size": 100, "architectures": ["BertForSequenceClassification"]}
-    Path("theirs/config.json").write_text(json.dumps(config))
     if task is not None:
         Path("theirs/task.json").write_text(json.dumps({"task": task}))
     sections = {"predict": {"new": {"model": "theirs", **entry}}}

@@ -14,6 +14,7 @@ from bertline.console import BertlineError
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer, special_token_ids
 from bertline.files import Json, read_json
 from bertline.finetuning.loop import predict
+from bertline.finetuning.prediction_options import check_finetuned
 from bertline.finetuning.sequences import Inputs
 from bertline.finetuning.squad_answers import QuestionAnswers, answer_questions
 from bertline.finetuning.squad_windows import SquadFile, log_questions_cut_off, make_windows
@@ -90,12 +91,7 @@ def load_finetuned(folder: Path, *, precision: str = "fp32", device: torch.devic
     path, device = folder / paths.CONFIG, device or torch.device("cpu")
     if not path.exists():
         raise BertlineError(f"{path} does not exist; name the folder of a fine-tuned model")
-    head = head_of(read_configuration(path), path)
-    if head is None:
-        raise BertlineError(
-            f"{folder} is a pretrained model: {paths.CONFIG} names none with the head of a task; name the folder of a "
-            "fine-tuned one, such as results/runs/demo/glue/cola/model"
-        )
+    head = check_finetuned(head_of(read_configuration(path), path), folder)
     config, weights = load_huggingface(folder, head)
     made = names_of(config).TASKS[head][0]
     if "classifier.weight" not in weights:

@@ -14,6 +14,7 @@ from bertline.console import BertlineError
 from bertline.files import SCHEMA
 from bertline.finetuning.conll import SUFFIXES as CONLL_SUFFIXES
 from bertline.finetuning.tables import SUFFIXES as TABLE_SUFFIXES
+from bertline.results import paths
 from bertline.settings.configuration import defaults_of, definition, load_schema
 from bertline.tasks.registry import RANKING, name_of_task
 from bertline.tasks.task import Head
@@ -119,6 +120,16 @@ def check_answer_options(head: Head, count: int | None, null_threshold: float | 
             raise BertlineError(f"{name}: given {given}, but the model answers no questions; leave it out")
     if null_threshold is not None and not math.isfinite(null_threshold):
         raise BertlineError(f"null_threshold: given {null_threshold}, allowed is a finite number")
+
+
+def check_finetuned(head: Head | None, folder: Path) -> Head:
+    """Return the head of the model in a folder. Raises BertlineError if it is a pretrained one, which has none."""
+    if head is None:
+        raise BertlineError(
+            f"{folder} is a pretrained model: {paths.CONFIG} names none with the head of a task; name the folder of a "
+            "fine-tuned one, such as results/runs/demo/glue/cola/model"
+        )
+    return head
 
 
 def check_ranks(head: Head, task: str) -> None:

@@ -12,6 +12,7 @@ from bertline.finetuning.prediction_options import (
     Kind,
     check_answer_options,
     check_columns,
+    check_finetuned,
     check_format,
     check_inputs,
     check_inputs_of_features,
@@ -226,7 +227,10 @@ def _finetuning_of(plan: Plan, model: Json) -> FinetuningRecipe | None:
 def _check_task(plan: Plan, key: str, given: Json, model: Json, files: list[Path], output: Path) -> None:
     """Raise BertlineError for inputs, an output or options that the model of a prediction does not support."""
     finetuning = _finetuning_of(plan, model)
-    head, task = _head_of(finetuning, model), _task_of(finetuning, model)
+    try:
+        head, task = _head_of(finetuning, model), _task_of(finetuning, model)
+    except BertlineError as error:
+        raise BertlineError(f"configuration: {key}.model: {error}") from None
     if head is None:
         return
     if "candidates" not in given and task.startswith(RANKING):
@@ -248,11 +252,12 @@ def _check_task(plan: Plan, key: str, given: Json, model: Json, files: list[Path
 
 
 def _head_of(finetuning: FinetuningRecipe | None, model: Json) -> Head | None:
-    """Return the head of a model; None if it is not here yet, or has none."""
+    """Return the head of a model; None if it is not here yet. Raises BertlineError for a folder's without one."""
     if finetuning is not None:
         return description_of(finetuning["task"], finetuning.get("table")).head
-    config = Path(model["directory"], paths.CONFIG)
-    return head_of(read_configuration(config), config) if config.is_file() else None
+    folder = Path(model["directory"])
+    config = folder / paths.CONFIG
+    return check_finetuned(head_of(read_configuration(config), config), folder) if config.is_file() else None
 
 
 def _task_of(finetuning: FinetuningRecipe | None, model: Json) -> str:
