@@ -4,7 +4,8 @@ Both contain what MLflow gets: the points of the metrics journals up to the last
 CSV file is written anew whenever its training has more points. An event file cannot be changed: each pass writes the
 new points to one of its own, aside, and its name has the step and the time of the last one, so that a kill at any
 moment doubles or loses nothing. If a training returned to an earlier checkpoint than was sent, its journal no longer
-has these points, and the next event file tells TensorBoard to drop them.
+has these points: the next event file has all points, and TensorBoard drops those of the files before it. Such a file
+also keeps the number of files small, all of which TensorBoard's data server holds open.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import os
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock
 
@@ -24,6 +28,9 @@ from bertline.files import fsync_directory, one_line_damage, write_text
 from bertline.results.journal import JournalPoint
 from bertline.results.records import Training, read_record, runs_in
 from bertline.tracking.following import repeat
+
+if TYPE_CHECKING:
+    from tensorboardX.proto.event_pb2 import Event
 
 FOLDER = Path("results/curves")
 # Tags of gpauloski's BERT-PyTorch; the other metrics keep the journal's names.
@@ -34,9 +41,22 @@ TAGS = {
     "train/samples_per_second": "samples_per_second",
     "train/epoch": "epoch",
 }
-EVENTS = "events.out.tfevents.{number:010d}.step-{step}.time-{timestamp}"
+EVENTS = "events.out.tfevents.{number:010d}.{content}.step-{step}.time-{timestamp}"
 UNFINISHED = ".unfinished"  # without "tfevents", by which TensorBoard finds its files
-OF_EVENTS = re.compile(r"\.(\d{10,})\.step-(\d+)\.time-(\d+)$")
+OF_EVENTS = re.compile(r"\.(\d{10,})(?:\.(all|new))?\.step-(\d+)\.time-(\d+)$")  # once without all or new
+MOST_FILES = 20  # of an unfinished training
+# TensorBoard's Python loader, which has read a replaced file, waits for ever if that is gone before it went on.
+SECONDS_BEFORE_REMOVAL = 600
+
+
+class EventFile(NamedTuple):
+    """An event file, from its name: whether it has all points of the training, and its last point's step and time."""
+
+    number: int
+    has_all: bool
+    step: int
+    timestamp: int
+    path: Path
 
 
 def write_curves(records: Sequence[Path | str], folder: Path = FOLDER) -> int:
@@ -95,52 +115,81 @@ def _write_csv(training: Training, path: Path) -> bool:
 
 
 def _add_events(training: Training, folder: Path) -> None:
-    """Add an event file with the points that are not in those of `folder`; one may also take points back.
+    """Add an event file with the points that are not in those of `folder`, if there are any.
 
-    If one of them was deleted, so are the others, and all points are written again.
+    It has all points if the training took some back, if one of the files was deleted, and if there were more files than
+    `MOST_FILES`, or several of a finished training; then it replaces the others.
     """
-    points = {(point.step, point.timestamp) for point in training.journal}
     files = _event_files(folder)
-    if [number for number, _, _ in files] != list(range(len(files))):
-        for path in reversed(files.values()):  # after a kill, the first one that is left is still not number 0
-            path.unlink()
-        files = {}
-    ends = [(step, timestamp) for _, step, timestamp in files]
+    present, last = _not_replaced(files), training.journal[-1]
+    points = {(point.step, point.timestamp) for point in training.journal}
     # A file ends with a point of the journal only if the points before it are the journal's as well.
-    kept = next((end[0] for end in reversed(ends) if end in points), -1)
-    taken_back = bool(ends) and ends[-1] not in points
-    new = [point for point in training.journal if point.step > kept]
-    if new or taken_back:
-        end = training.journal[-1]
-        path = folder / EVENTS.format(number=len(files), step=end.step, timestamp=end.timestamp)
-        _write_events(new, path, dropped_from=kept + 1 if taken_back else None)
+    kept = present[-1].step if present and (present[-1].step, present[-1].timestamp) in points else None
+    new = [point for point in training.journal if kept is None or point.step > kept]
+    has_all = kept is None or len(present) + bool(new) > (1 if training.finished else MOST_FILES)
+    if has_all or new:
+        name = EVENTS.format(
+            number=files[-1].number + 1 if files else 0,
+            content="all" if has_all else "new",
+            step=last.step,
+            timestamp=last.timestamp,
+        )
+        _write_events(training.journal if has_all else new, folder / name, has_all=has_all)
+    if has_all:
+        _discard(files, remove=False)
+    else:
+        age = time.time() - present[0].path.stat().st_mtime
+        _discard(files[: -len(present)], remove=age > SECONDS_BEFORE_REMOVAL)
 
 
-def _event_files(folder: Path) -> dict[tuple[int, int, int], Path]:
-    """Return the event files in order, each by its number and its last point's step and time; no other program's."""
+def _event_files(folder: Path) -> list[EventFile]:
+    """Return the event files in order; no other program's."""
     found = ((OF_EVENTS.search(path.name), path) for path in folder.glob("events.out.tfevents.*"))
-    return dict(sorted(((int(of[1]), int(of[2]), int(of[3])), path) for of, path in found if of))
+    return sorted(EventFile(int(of[1]), of[2] == "all", int(of[3]), int(of[4]), path) for of, path in found if of)
 
 
-def _write_events(points: Sequence[JournalPoint], path: Path, *, dropped_from: int | None) -> None:
-    from tensorboardX.proto.event_pb2 import Event, SessionLog
+def _not_replaced(files: list[EventFile]) -> list[EventFile]:
+    """Return the last file with all points and those after it; none if one of them is empty or was deleted."""
+    start = max((index for index, file in enumerate(files) if file.has_all), default=len(files))
+    present = files[start:]
+    numbers = [file.number for file in present if file.path.stat().st_size]
+    return present if present and numbers == list(range(present[0].number, present[0].number + len(present))) else []
+
+
+def _discard(files: list[EventFile], *, remove: bool) -> None:
+    """Empty files that another one replaced, which a new TensorBoard would show, or remove them."""
+    for file in files:
+        if remove:
+            file.path.unlink()
+        elif file.path.stat().st_size:
+            os.truncate(file.path, 0)
+
+
+def _write_events(points: Sequence[JournalPoint], path: Path, *, has_all: bool) -> None:
     from tensorboardX.record_writer import RecordWriter
-    from tensorboardX.summary import scalar
 
     logging.getLogger("tensorboardX.x2num").setLevel(logging.ERROR)  # it warns of each NaN of a journal
-    events = [Event(wall_time=points[0].timestamp / 1000 if points else 0, file_version="brain.Event:2")]
-    if dropped_from is not None:
-        events.append(Event(step=dropped_from, session_log=SessionLog(status=SessionLog.START)))
-    for point in points:
-        for name, value in point.metrics.items():
-            summary = scalar(TAGS.get(name, name), value)
-            events.append(Event(wall_time=point.timestamp / 1000, step=point.step, summary=summary))
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(UNFINISHED)
     # Its SummaryWriter writes in a thread, which a full disk ends: then it waits for ever.
     with closing(RecordWriter(str(aside.absolute()))) as writer:
-        for event in events:
+        for event in _events(points, has_all=has_all):
             writer.write(event.SerializeToString())
         writer.flush()
     aside.rename(path)
     fsync_directory(path.parent)
+
+
+def _events(points: Sequence[JournalPoint], *, has_all: bool) -> Iterator[Event]:
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+    from tensorboardX.summary import scalar
+
+    yield Event(wall_time=points[0].timestamp / 1000, file_version="brain.Event:2")
+    # TensorBoard's data server drops a tag's points at a step that is not later, its Python loader those of all tags at
+    # a START, but not at the first that it reads.
+    for _ in range(2 if has_all else 0):
+        yield Event(wall_time=points[0].timestamp / 1000, session_log=SessionLog(status=SessionLog.START))
+    for point in points:
+        for name, value in point.metrics.items():
+            summary = scalar(TAGS.get(name, name), value)
+            yield Event(wall_time=point.timestamp / 1000, step=point.step, summary=summary)
