@@ -40,7 +40,7 @@ STAGE_VERSIONS = {
     "half_precision": 1,  # only of fine-tunings and predictions in bf16 or fp16, in addition to "finetuning"
     "conll_u": 1,  # only of predictions from CoNLL-U whose words were taken from another column before
     "negatives": 1,  # only of rankings with several drawn negatives, in addition to "finetuning"
-    "collection": 1,
+    "collection": 1,  # from 2 on, in addition to "finetuning" of the rankings that read one
 }
 
 FINGERPRINT_LENGTH = 16

@@ -379,6 +379,34 @@ def test_passages_are_ranked_by_models_that_rank(entry: dict[str, Any], line: st
         resolved(config)
 
 
+def test_a_later_version_of_collections_alters_rankings_and_what_is_trained_to_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first version is in no name: finished trainings are older than its place there."""
+    Path("c.tsv").write_text("a\tb\n")
+    sections = {
+        "evaluation": {"tables": {"t": TABLE}, "ranking": {"r": RANKING}},
+        "runs": {"theirs": {"pretrained": "theirs", "finetune": {"tables": {"t": {}}, "ranking": {"r": {}}}}},
+        "predict": {
+            "ranked": {"model": "theirs", **CANDIDATES},
+            "texts": {"model": "theirs", "inputs": ["new.tsv"], "output": "texts.tsv"},
+        },
+    }
+
+    def names() -> dict[str, str]:
+        plan = resolved(sections)
+        predictions = {output: entry["fingerprint"] for output, entry in plan.predictions.items()}
+        return plan.runs["theirs"]["finetunings"] | predictions
+
+    first = names()
+    monkeypatch.setitem(STAGE_VERSIONS, "collection", 2)
+    second = names()
+    assert {name for name in first if second[name] != first[name]} == {
+        "results/predictions/ranked.trec",
+        *(name for name in first if name.startswith("ranking/r")),
+    }
+
+
 @pytest.mark.parametrize(
     ("task", "entry", "line"),
     [

@@ -28,6 +28,7 @@ from bertline.planning.finetunings import key_of_task, versions_in
 from bertline.planning.models import check_layers, check_length, read_network
 from bertline.planning.patterns import normal_path, run_of_link
 from bertline.planning.plan import Plan
+from bertline.planning.rankings import versions_of_collections
 from bertline.results import paths
 from bertline.settings.configuration import defaults_of
 from bertline.tasks.registry import RANKING, description_of, texts_of_task
@@ -202,6 +203,8 @@ def _versions(plan: Plan, kind: str, given: Json, model: Json, files: list[Path]
     versions = versions_in(given["precision"])
     if any(map(is_conll_u, files)) and _word_column(plan, model) != FORM:
         versions |= stage_versions("conll_u")
+    if "candidates" in given:
+        versions |= versions_of_collections()
     return versions
 
 

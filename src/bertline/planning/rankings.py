@@ -19,7 +19,7 @@ TOKENIZED = ("collection", "train_tfrecords", "dev_tfrecords")
 
 
 def add_ranking(plan: Plan, run: RunEntry, tokenizer: str | None, data: TaskData) -> None:
-    """Add a ranking's tokenized collection to the plan, and put it into the files of `data`.
+    """Add a ranking's tokenized collection to the plan, and put it into the files, and the content, of `data`.
 
     tokenizer: its file; None for that of the run's dataset.
     """
@@ -28,6 +28,14 @@ def add_ranking(plan: Plan, run: RunEntry, tokenizer: str | None, data: TaskData
             data.files[kind] = add_collection(
                 plan, data.files[kind], data.content[kind], kind != "collection", run["dataset"], tokenizer
             )
+    if versions := versions_of_collections():
+        data.content["versions"] = versions
+
+
+def versions_of_collections() -> dict[str, int]:
+    """Return the version of collections for the fingerprints of what reads them; the first is in none of them."""
+    versions = stage_versions("collection")
+    return versions if versions["collection"] > 1 else {}
 
 
 def add_collection(
