@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -26,6 +27,7 @@ from bertline.files import sha256_of_file
 from bertline.fingerprint import fingerprint
 from bertline.reporting.page import write_report
 from bertline.results.journal import read_journal
+from bertline.settings.configuration import load, read_yaml
 from bertline.tracking import following, publishing, sqlite_file, store
 from bertline.tracking.store import initialise, read_entry, track
 
@@ -876,6 +878,25 @@ def test_in_another_experiment_the_runs_of_the_one_before_end(record: Path) -> N
     assert {name: after["other", name] for _, name in before} == {name: before["bertline", name] for _, name in before}
     track([record], uri())
     assert {name: status for name, status in statuses().items() if name in before} == before
+
+
+def with_experiment(name: str) -> tuple[dict[str, Any], Path]:
+    root = Path(__file__).parents[2] / "config"
+    return read_yaml(root / "demo.yaml") | {"experiment": name}, root / "config.schema.yaml"
+
+
+@pytest.mark.parametrize("name", ["default", "x" * 500])
+def test_an_experiment_of_the_schema_is_one_that_mlflow_takes(record: Path, name: str) -> None:
+    load(*with_experiment(name))
+    write(record, json.loads(record.read_text()) | {"experiment": name})
+    track([record], uri())
+    assert MlflowClient(uri()).get_experiment_by_name(name) is not None
+
+
+@pytest.mark.parametrize(("name", "allowed"), [("Default", "any other"), ("x" * 501, "text of at most 500 characters")])
+def test_an_experiment_that_mlflow_does_not_take_is_one_line(name: str, allowed: str) -> None:
+    with pytest.raises(BertlineError, match=rf"experiment: given '{name}', allowed is {allowed}$"):
+        load(*with_experiment(name))
 
 
 def test_in_an_experiment_that_a_person_renamed_the_runs_end(record: Path) -> None:
