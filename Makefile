@@ -85,6 +85,7 @@ GOALS := $(if $(filter 0,$(MAKELEVEL)),$(filter-out help,$(MAKECMDGOALS)))
 READ := $(strip $(foreach goal,$(GOALS),$(READS_$(goal))))
 UNREAD := $(if $(GOALS),$(filter-out PYTHON $(READ),$(filter $(DATA),$(GIVEN))))
 $(if $(UNREAD),$(error error: make $(GOALS) does not read $(firstword $(UNREAD)); it reads $(or $(READ),no variable)))
+$(if $(filter CONFIG,$(READ)),$(if $(strip $(value CONFIG)),,$(error error: CONFIG is empty; name a file, or leave it out)))
 DATA := $(foreach name,$(DATA),$(if $(filter undefined,$(origin $(name))),,$(name)))
 $(foreach name,$(DATA),$(eval override $(name) := $$(subst ^begin^,,$$(subst ^begin^~/,$$(HOME)/,^begin^$$(value $(name))))))
 export $(DATA)
@@ -94,7 +95,7 @@ OF_SITE = $(if $(filter-out %/local %/local/,$(PROFILE)),$(if $(SET)$(filter SIT
 SNAKEMAKE_SETTINGS = $(if $(SET)$(OF_SITE),--config $(if $(SET),"set=$$SET") $(OF_SITE))
 # Of the configuration files $(1).
 define plan_of
-@set -f; python workflow/scripts/plan.py --configfile $(1) $(SETTINGS) $(if $(wildcard $(SITE)),--site "$$SITE")
+@set -f; python workflow/scripts/plan.py --configfile $(1) $(SETTINGS) $(if $(wildcard $(SITE))$(filter SITE,$(GIVEN)),--site "$$SITE")
 @set -f; snakemake --profile "$$PROFILE" --configfile $(1) --dry-run $(SNAKEMAKE_SETTINGS)
 endef
 # The files that the demo's configuration names, without which its plan lacks the tasks.
@@ -143,8 +144,12 @@ setup: $(READY) ## make .venv with pinned dependencies, each file checked by its
 		print("$(VENV) is ready: Python", platform.python_version(), *(f"with torch {one.version}" for one in found(name="torch")))'
 
 # At its real path: venv refuses a link, such as one to a disk with more space.
+# In another checkout the environment is for its tests, which would then import this one's bertline.
 $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/lock/,build.txt packages.txt torch.txt cuda.txt)
 	@$(recall_options)
+	@holder=$$(cd -P "$(VENV)" 2>/dev/null && cd -P .. && pwd -P); \
+		[ ! -d "$$holder/src/bertline" ] || [ "$$holder" = "$$(pwd -P)" ] || { echo "error: $(VENV) is the environment of $$holder, \
+	whose bertline this one would replace; remove the link, or, to use it as it is, run: touch $(READY)" >&2; exit 1; }
 	@[ "$$("$$PYTHON" -c 'import sys, venv, ensurepip; print(sys.version_info >= (3, 11))')" = True ] \
 		|| { echo "error: $$PYTHON needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
 	@echo "Setting up $(VENV): about two minutes, download speed aside"
@@ -273,7 +278,7 @@ bench-ranking: $(READY) ## compare ranking with transformers: make bench-ranking
 
 mine: $(READY) ## write a configuration for your own text, sized to it and to this machine: make mine TEXT=folder [TIME=2h TABLE=reviews.csv COLUMN=text FORCE=yes; all: docs/data.md]
 	@python workflow/scripts/mine.py "$$TEXT" --output "$$OUTPUT" $(foreach name,$(OF_MINE),\
-		--$(shell echo $(name) | tr A-Z a-z) "$$$(name)") $(if $(filter yes,$(FORCE)),--force)
+		--$(shell echo $(name) | tr A-Z a-z)="$$$(name)") $(if $(filter yes,$(FORCE)),--force)
 	$(call plan_of,"$$OUTPUT")
 	@echo; echo "Run it:"; $(if $(ACTIVATED),,echo "  source $(VENV)/bin/activate";) sed -n 's/^#     /  /p' -- "$$OUTPUT"
 

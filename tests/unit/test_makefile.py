@@ -217,6 +217,21 @@ def test_the_plan_is_of_the_site_that_is_named(checkout: Path, given: list[str],
     assert arguments[-len(expected) :] == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(["SITE=nosite.yaml"], ["--site", "nosite.yaml"]), (["SITE=site.yaml"], ["--site", "site.yaml"]), ([], None)],
+)
+def test_a_site_that_is_named_is_read_also_if_it_does_not_exist(
+    checkout: Path, given: list[str], expected: list[str] | None
+) -> None:
+    (shown, *_) = calls_of(checkout, "plan", *given)
+    assert shown[1][-2:] == (expected or ["--site", "site.yaml"])
+    if not given:
+        (checkout / "site.yaml").unlink()
+        (shown, *_) = calls_of(checkout, "plan")
+        assert "--site" not in shown[1]
+
+
 def test_a_folder_in_your_home_may_begin_with_a_tilde(checkout: Path) -> None:
     """Which zsh passes on unchanged."""
     _, (_, arguments, _) = calls_of(checkout, "plan", "CONFIG=~/my.yaml b~/c")
@@ -226,7 +241,7 @@ def test_a_folder_in_your_home_may_begin_with_a_tilde(checkout: Path) -> None:
 def test_the_file_that_make_mine_writes_is_planned_whatever_its_name(checkout: Path) -> None:
     made, shown, planned = calls_of(checkout, "mine", "TEXT=Bob's books", "OUTPUT=my file's.yaml", "TIME=2h")
     assert made[1] == [
-        "workflow/scripts/mine.py", "Bob's books", "--output", "my file's.yaml", "--time", "2h"
+        "workflow/scripts/mine.py", "Bob's books", "--output", "my file's.yaml", "--time=2h"
     ]  # fmt: skip
     assert "my file's.yaml" in shown[1]
     assert "my file's.yaml" in planned[1]
@@ -299,6 +314,22 @@ def test_the_environment_may_be_a_link_to_another_disk(unset: Path, exists: bool
     assert (status, [path.resolve() for path in used]) == (0, [target, target])
     assert (target / "ready").exists()
     assert (unset / ".venv").is_symlink()
+
+
+def test_the_environment_of_another_checkout_is_not_set_up_again(unset: Path) -> None:
+    other = unset.with_name("other")
+    for folder in (other / "src/bertline", unset / "src/bertline", other / ".venv/bin"):
+        folder.mkdir(parents=True)
+    (unset / ".venv").symlink_to(other / ".venv")
+    status, said = answer_of(unset, "setup")
+    assert (status, len(said)) == (2, 2)
+    assert said[0] == (
+        f"error: .venv is the environment of {other}, whose bertline this one would replace; remove the link, or, to "
+        "use it as it is, run: touch .venv/ready"
+    )
+    assert not (other / ".venv/ready").exists()
+    (unset / ".venv").unlink()
+    assert set_up(unset) == (0, 2 * [unset / ".venv"])
 
 
 @pytest.mark.parametrize("options", [HOSTILE, "", "--index-url https://example.org *"])
@@ -432,6 +463,7 @@ def answer_of(folder: Path, *arguments: str) -> tuple[int, list[str]]:
         (["prune", "RUN=demo", "DELETE=yes"], "make prune does not read RUN; it reads CONFIG SET DELETE"),
         (["demo", "PROFILE=profiles/slurm"], "make demo does not read PROFILE; it reads SET"),
         (["scores", "CONFIG=my.yaml"], "make scores does not read CONFIG; it reads no variable"),
+        (["plan", "CONFIG="], "CONFIG is empty; name a file, or leave it out"),
         (["track", "report", "RUN=demo"], "make track report does not read RUN; it reads RUNS"),
     ],
 )
