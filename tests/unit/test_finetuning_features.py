@@ -176,6 +176,13 @@ def test_the_second_text_of_a_line_follows_the_last_separator(model: Path, tmp_p
     assert [token["token"] for token in row["features"]] == ["[CLS]", *first, "[SEP]", "died", "[SEP]"]
 
 
+def test_empty_texts_are_reported(model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "texts.tsv"
+    path.write_text("text\nn1\n\n")
+    extract_features(model, [path], tmp_path / "out.jsonl", **OPTIONS)
+    assert f"{path}: line 3: an empty text; 1 of 2 inputs of the file have one" in caplog.messages
+
+
 def test_tokens_are_named_and_long_texts_are_cut_off(model: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text\n" + " ".join(["born"] * 40) + "\n")
     extract_features(model, [tmp_path / "t.csv"], tmp_path / "out.jsonl", **{**OPTIONS, "max_sequence_length": 16})

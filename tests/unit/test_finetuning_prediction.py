@@ -141,6 +141,14 @@ def test_a_text_without_a_word_has_no_tag(finished: Path, tmp_path: Path) -> Non
     assert [len(row["tags"]) for row in rows] == [0, 3, 0]
 
 
+def test_empty_inputs_are_reported(finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Such as lines after the last text of a .tsv with one column."""
+    path = tmp_path / "in.tsv"
+    path.write_text("text\nn1 was born\n\n\n")
+    assert predict_files(load_finetuned(finished / "names/huggingface"), [path], tmp_path / "out.jsonl") == 3
+    assert f"{path}: line 3: an empty text; 2 of 3 inputs of the file have one" in caplog.messages
+
+
 def test_a_conll_file_has_no_place_for_a_text_without_a_word(finished: Path, tmp_path: Path) -> None:
     """Sentences behind it would be counted wrong."""
     (tmp_path / "first.tsv").write_text("text\nn1\nn2\n")

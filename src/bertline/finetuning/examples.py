@@ -135,7 +135,9 @@ def columns_of(task: TextTask, path: Path) -> tuple[str, ...]:
 def read_texts(
     path: Path | str, columns: Sequence[str], task: TextTask | None = None, *, first_is_id: bool = False
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the texts of `columns`, row by row. Raises BertlineError as `read_examples` does.
+    """Yield the texts of `columns`, row by row; rows with an empty one are logged.
+
+    Raises BertlineError as `read_examples` does.
 
     If `first_is_id`, an integer in the first column is written as text. `task` is that of a .tsv or .csv that may
     lack a header, as its labelled files do: then its first row has a class.
@@ -146,11 +148,19 @@ def read_texts(
         first = column_names(path)
         if len(first) == len(task.header) and first[task.header.index(task.label)] in task.labels:
             header = task.header
+    rows = empty = 0
+    first_empty = ""
     for where, cells in read_columns(path, columns, header=header, remedy=OF_INPUTS):
         if cells is not None:
             if first_is_id and type(cells[0]) is int:  # and no truth value
                 cells[0] = str(cells[0])
-            yield tuple(_text(cell, f"{where}: column '{name}'") for name, cell in zip(columns, cells, strict=True))
+            texts = tuple(_text(cell, f"{where}: column '{name}'") for name, cell in zip(columns, cells, strict=True))
+            rows += 1
+            if not all(text.strip() for text in texts):
+                empty, first_empty = empty + 1, first_empty or where
+            yield texts
+    if empty:
+        logger.warning("%s: an empty text; %d of %d inputs of the file have one", first_empty, empty, rows)
 
 
 def read_labels(path: Path | str, column: str) -> tuple[str, ...]:
