@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -221,6 +222,14 @@ def test_who_has_no_address_is_printed_once(monkeypatch, capsys):
     )
 
 
+def test_the_wait_for_pods_leaves_the_handling_of_signals_as_it_was(monkeypatch):
+    """Later a signal must reach the ranks, which save."""
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    before = signal.getsignal(signal.SIGTERM)
+    assert pods.wait_for_pods(pods.Pod("t", "1", 0), 1, None) == 1
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 def finish_phase(folder: Path) -> None:
     for name in paths.PHASE_OUTPUTS:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -283,7 +292,7 @@ def test_an_attempt_that_a_preemption_ended_is_not_counted(tmp_path, signalled):
         assert finish([pod])[0] == [128 + signal.SIGTERM if signalled else 75]
 
 
-GRAPH_JOB = f"{sys.executable} {LAUNCH} --nodes 2 -- {{script}} {{folder}} || exit 1"
+GRAPH_JOB = f"{sys.executable} {LAUNCH} --nodes 2 --processes-per-node 2 -- {{script}} {{folder}} || exit 1"
 
 
 def run_graph_job(folder: Path, text: str) -> tuple[list[int], str]:
@@ -298,9 +307,12 @@ def run_graph_job(folder: Path, text: str) -> tuple[list[int], str]:
 def test_a_job_of_the_graph_runs_in_its_first_pod_and_starts_ranks_in_the_others(tmp_path):
     statuses, output = run_graph_job(tmp_path, WRITE_ENVIRONMENT)
     assert statuses == [0, 0], output
-    assert [values["RANK"] for values, _ in environments(tmp_path)] == ["0", "1"]
+    assert [values["RANK"] for values, _ in environments(tmp_path)] == ["0", "1", "2", "3"]
     # A Pod that takes the place of the second one does not start them again.
-    assert [path.name for path in tmp_path.glob("job/start*")] == ["started-1.sh"]
+    (script,) = tmp_path.glob("job/start*")
+    assert script.name == "started-1.sh"
+    # It contains the job's token.
+    assert stat.S_IMODE(script.stat().st_mode) == 0o600
 
 
 def test_ranks_elsewhere_are_started_again_although_they_had_ended_well(tmp_path):
@@ -410,6 +422,12 @@ def test_a_memory_of_0_is_not_requested(tmp_path, monkeypatch):
     _, job, _ = kubernetes.fill(manifests(str(tmp_path)), "mine", replace(REQUEST, memory_mb=0), [], "")
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert container["resources"] == {"requests": {"cpu": "4"}, "limits": {"cpu": "4", "nvidia.com/gpu": "8"}}
+
+
+def test_a_job_of_one_node_needs_no_names_for_its_pods(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, _, others = kubernetes.fill(manifests(str(tmp_path)), "mine", replace(REQUEST, nodes=1), [], "")
+    assert [one["kind"] for one in others] == ["NetworkPolicy"]
 
 
 def test_a_constraint_that_is_no_label_is_refused(tmp_path, monkeypatch):
@@ -590,7 +608,7 @@ def test_what_belongs_to_a_job_is_made_after_it_and_deleted_with_it(kubectl, tmp
 
 
 def test_a_job_runs_in_the_folder_of_snakemake_with_the_programs_of_the_checkout(kubectl, tmp_path, monkeypatch):
-    """Which need not be the same: docs/targets.md. Names of folders may have spaces."""
+    """Which need not be the same: docs/targets.md. Names of folders may have spaces. The shell survives a stop."""
     here, checkout = tmp_path / "my run", tmp_path / "my checkout"
     (checkout / "workflow/scripts").mkdir(parents=True)
     (checkout / "src").mkdir()
@@ -602,7 +620,7 @@ def test_a_job_runs_in_the_folder_of_snakemake_with_the_programs_of_the_checkout
     node["command"] = ["python", "workflow/scripts/run_in_pod.py"]
     (kubectl / "manifests.json").write_text("\n---\n".join(map(json.dumps, rendered)))
     (tmp_path / "jobscript.sh").write_text(
-        JOBSCRIPT.replace("\\\n", "").replace("echo it", "pwd; env | grep PYTHONPATH")
+        JOBSCRIPT.replace("\\\n", "").replace("echo it", "kill -TERM $$; pwd; env | grep PYTHONPATH")
     )
     name = kubernetes.submit_job(tmp_path / "jobscript.sh", manifests=tmp_path)
     job = next(given for arguments, given in asked(kubectl) if arguments[0] == "create")
@@ -862,6 +880,10 @@ def pod_that_waits(reason: str, message: str) -> dict[str, Any]:
     return {"status": {"conditions": [scheduled], "containerStatuses": [{"state": {"running": {}}}, waiting]}}
 
 
+def pod_that_initializes(reason: str) -> dict[str, Any]:
+    return {"status": {"initContainerStatuses": [{"state": {"waiting": {"reason": reason, "message": "m"}}}]}}
+
+
 def pod_without_node(reason: str, message: str) -> dict[str, Any]:
     conditions = [{"type": "PodScheduled", "status": "False", "reason": reason, "message": message}]
     return {"status": {"conditions": conditions}}
@@ -886,6 +908,7 @@ RUNS: dict[str, Any] = {"status": {"containerStatuses": [{"state": {"running": {
             "Unschedulable: 0/3 nodes are available",
         ),
         ([{"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}], "unknown reason"),
+        ([pod_that_initializes("ImagePullBackOff")], "ImagePullBackOff: m"),
         ([], "NoPod: Kubernetes has not made its Pods, as when a quota is full"),
     ],
 )

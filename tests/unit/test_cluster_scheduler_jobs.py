@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -196,6 +197,8 @@ def test_a_memory_of_0_is_not_requested(scheduler, need) -> None:
     [
         ("exit 0", 0),
         ("exit 7", 7),
+        # What LSF and Grid Engine send before the end is for the launcher, which handles it.
+        ("sh -c 'kill -USR1 $$; kill -USR2 $$; exit 7'", 7),
         ("kill -TERM $$; exit 1", 143),
         # What comes with -notify, and what the shell's children make of it.
         ("kill -USR2 $$; sh -c 'kill -USR2 $$; exit 1'", 143),
@@ -209,6 +212,20 @@ def test_a_job_writes_down_how_it_ended(scheduler, body, status, tmp_path, monke
     done = subprocess.run(["/bin/sh"], input=script, env={scheduler.variable: "12.here"}, text=True, check=False)
     assert done.returncode == status
     assert (scheduler.ended / "12.here").read_text() == f"{status}\n"
+
+
+def test_a_note_of_how_a_job_ended_is_complete_or_absent(programs) -> None:
+    """A query must not read half of it."""
+    programs.write("mv", "exit 1")
+    PBS.ended.mkdir(parents=True)
+    script = job_script(PBS, "exit 7", minutes=2)
+    environment = {"PBS_JOBID": "12.head", "PATH": os.environ["PATH"]}
+    subprocess.run(["/bin/sh"], input=script, env=environment, text=True, check=False)
+    assert [(path.name, path.read_text()) for path in PBS.ended.iterdir()] == [("12.head.part", "7\n")]
+
+
+def test_pbs_starts_a_script_on_the_first_slot_of_a_host() -> None:
+    assert PBS.start(["a", "a", "b"], "b", "start.sh") == ["pbsdsh", "-n", "2", "--", "/bin/sh", "start.sh"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"x", b"\xff", b"-1", b"9" * 5000])
@@ -374,8 +391,13 @@ def test_the_end_of_an_earlier_job_with_the_same_number_is_not_that_of_a_new_one
     ended.write_text("0\n")
     written = time.time() + 3600 * hours
     os.utime(ended, (written, written))
+    PBS.held.mkdir()
+    (PBS.held / "12.head").touch()
     assert scheduler_jobs.submit_job(tmp_path / "jobscript.sh") == "12.head"
     assert ended.exists() is kept
+    assert not list(PBS.held.iterdir())
+    (script,) = PBS.logs.glob("*.sh")
+    assert stat.S_IMODE(script.stat().st_mode) == 0o700  # it contains addresses, perhaps with passwords
 
 
 @pytest.mark.parametrize("error", [15007, 15008])
@@ -397,6 +419,15 @@ def test_a_job_whose_submission_outlives_snakemake_is_cancelled(scheduler, progr
         scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
     assert programs.asked(scheduler.cancel) == [number]
     assert not (tmp_path / "sent").exists()
+
+
+def test_a_submission_gives_up_at_last(programs, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(waiting, "MAX_SECONDS", 0)
+    programs.write("qstat", "true")
+    programs.write("qselect", "true")
+    programs.write("qsub", NO_SERVER[PBS], NEW[PBS])
+    with pytest.raises(BertlineError, match="cannot connect to server"):
+        scheduler_jobs.submit_job(tmp_path / "jobscript.sh")
 
 
 def test_a_submission_that_waits_for_the_server_ends_with_snakemake(programs, tmp_path) -> None:
@@ -511,7 +542,8 @@ def test_jobs_continue_after_a_snakemake_that_was_killed(number, cancelled, tmp_
     command = [sys.executable, "-c", parent]
     with subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as snakemake:
         submitted = Path(snakemake.stdout.readline().strip())
-        submitted.write_text("7\n")
+        submitted.write_text("7\n8\n")
+        (tmp_path / "ended/8").touch()
         if number == signal.SIGKILL:
             snakemake.kill()
         else:
