@@ -15,6 +15,8 @@ import grid_engine
 import pytest
 from test_schedulers import Cluster, config, start_training, wait_until
 
+from bertline.cluster import scheduler_jobs
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
@@ -67,6 +69,19 @@ def test_a_cancelled_training_saves_and_the_next_one_ends_it(
 
 def queue(programs: dict[str, str]) -> str:
     return subprocess.run(["qstat"], env={**os.environ, **programs}, capture_output=True, text=True, check=True).stdout
+
+
+def test_cancelled_jobs_of_which_one_had_ended_do_not_run_on(
+    programs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of snakemake. qdel fails then, although it cancels the other one."""
+    for name, value in programs.items():
+        monkeypatch.setenv(name, value)
+    command = ["qsub", "-terse", "-b", "y", "-o", "/dev/null", "-j", "y", "sleep", "100"]
+    number = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    monkeypatch.setattr(scheduler_jobs, "unfinished_at_the_end", lambda logs, ended: ["99999", number])
+    scheduler_jobs.cancel_jobs_at_the_end()
+    wait_until(lambda: not queue(programs), "end of the job")
 
 
 def test_ranks_are_started_on_another_node_with_qrsh(programs: dict[str, str], tmp_path: Path) -> None:
