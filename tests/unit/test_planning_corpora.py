@@ -396,6 +396,21 @@ def test_too_many_shards_are_one_line() -> None:
         )
 
 
+@pytest.mark.parametrize("shards", [1001, {"megabytes": 1e-4}], ids=str)
+def test_thousands_of_shards_with_hardly_any_text_are_one_line(shards: object) -> None:
+    Path("books/one.txt").write_text("x" * 200_000)
+    corpora = {"books": {"source": "files", "paths": ["books/*", "absent.txt"]}}
+    config = changed(corpora=corpora, datasets__both__corpora=["books"], datasets__both__shards=shards)
+    assert plan_of(config).problems  # of a file whose size is not known
+    corpora["books"]["paths"] = ["books/*"]
+    said = r"shards: \d+ shards of about 0\.2 MB of text have less than 1000 bytes each; give fewer"
+    with pytest.raises(BertlineError, match=rf"^configuration: datasets\.both\.{said}"):
+        plan_of(config)
+    plan_of(config | {"datasets": {"both": config["datasets"]["both"] | {"shards": 1000}}})
+    Path("books/one.txt").write_text("x" * 1_001_000)
+    assert isinstance(shards, dict) or plan_of(config)
+
+
 def test_a_language_that_is_not_identified_is_refused_before_anything_is_downloaded() -> None:
     for keep, key in (("lvs", "keep"), (["de", "lvs"], r"keep\.1")):
         with pytest.raises(

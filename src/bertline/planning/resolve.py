@@ -23,7 +23,7 @@ from bertline.planning.phases import add_phase
 from bertline.planning.plan import Plan
 from bertline.planning.predictions import add_predictions
 from bertline.planning.remaining import finetunings_left
-from bertline.planning.shard_count import number_of_shards
+from bertline.planning.shard_count import check_number_of_shards, number_of_shards
 from bertline.results import paths
 from bertline.settings.configuration import check_allowed, definition, load, strip_defaults
 from bertline.settings.overrides import read_configuration
@@ -95,9 +95,11 @@ def _add_dataset(plan: Plan, name: str, dataset: Json) -> str:
         return key
     _check_dataset(plan, name, dataset)
     corpora = [plan.corpus_of_name[corpus] for corpus in dataset["corpora"]]
+    of_corpora = [plan.corpora[corpus] for corpus in corpora]
     if not isinstance(dataset["shards"], int):  # the same dataset as with the number
-        of_corpora = [plan.corpora[corpus] for corpus in corpora]
         dataset = {**dataset, "shards": number_of_shards(name, dataset, of_corpora)}
+    if not plan.problems:  # all files are there
+        check_number_of_shards(name, dataset["shards"], of_corpora)
     semantic = _semantic(plan, name, dataset)
     identifying = {"dataset": semantic, "corpora": corpora, "versions": _versions(semantic, dataset["tokenizer"])}
     key = fingerprint({**identifying, "sequence_lengths": sorted(plan.config["sequence_lengths"])})

@@ -12,6 +12,9 @@ from bertline.files import Json
 from bertline.planning.entries import CorpusEntry
 
 MAX_SHARDS = 99999
+# So many may each have little text. With more the graph alone takes minutes, and most would have no document.
+MANY_SHARDS = 1000
+LEAST_TEXT = 1000  # bytes
 # Bytes of text in a byte of a file. English Wikipedia has 20 GB of text in 25 GB of bz2; compressed prose a third.
 OF_DUMP = 0.8
 OF_COMPRESSED = 3.0
@@ -35,6 +38,18 @@ def number_of_shards(name: str, dataset: Json, corpora: Sequence[CorpusEntry]) -
             f"at most {MAX_SHARDS} are allowed; raise it"
         )
     return count
+
+
+def check_number_of_shards(name: str, number: int, corpora: Sequence[CorpusEntry]) -> None:
+    """Raise BertlineError for thousands of shards with hardly any text, where the sizes of all files are known."""
+    if number <= MANY_SHARDS or not all("paths" in corpus["settings"] for corpus in corpora):
+        return
+    text = sum(size for corpus in corpora for size in _sizes(name, corpus))
+    if text < number * LEAST_TEXT:
+        raise BertlineError(
+            f"configuration: datasets.{name}.shards: {number} shards of about {text / 1e6:,.1f} MB of text have less "
+            f"than {LEAST_TEXT} bytes each; give fewer, such as {{megabytes: 200}}"
+        )
 
 
 def _sizes(name: str, corpus: CorpusEntry) -> Iterator[float]:
