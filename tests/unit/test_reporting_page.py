@@ -418,6 +418,34 @@ def test_two_records_of_one_name_are_distinguished(record: Path) -> None:
     assert Path("results/report/of-both/figures/demo-fedcba/loss-phase1.svg").exists()
 
 
+def test_runs_of_one_name_are_distinguished_also_from_a_run_that_is_named_so(tmp_path: Path, record: Path) -> None:
+    content, given = json.loads(record.read_text()), [record]
+    for name, fingerprint in [
+        ("demo", "fedcba9876543210"),
+        ("demo", "fedcba0000000000"),
+        ("demo-fedcba9", "e" * 16),
+        ("demo-012345", "d" * 16),
+    ]:
+        given.append(Path(f"results/runs/{name}/record-{fingerprint}.json"))
+        write(given[-1], content | {"run": name, "fingerprint": fingerprint})
+    write_report(given, tmp_path / "report")
+    names = {path.name for path in (tmp_path / "report/tables").iterdir() if path.is_dir()}
+    assert names == {"demo-01234567", "demo-fedcba98", "demo-fedcba00", "demo-fedcba9", "demo-012345"}
+
+
+def test_runs_that_no_part_of_a_fingerprint_distinguishes_are_one_line(tmp_path: Path, record: Path) -> None:
+    content, given = json.loads(record.read_text()), [record]
+    for name, fingerprint in [("demo", "f" * 16), (f"demo-{'f' * 16}", "e" * 16)]:
+        given.append(Path(f"results/runs/{name}/record-{fingerprint}.json"))
+        write(given[-1], content | {"run": name, "fingerprint": fingerprint})
+    shorter = [f"demo-{'f' * digits}" for digits in range(6, 16)]
+    for number, name in enumerate(shorter):
+        given.append(Path(f"results/runs/{name}/record-{number:016d}.json"))
+        write(given[-1], content | {"run": name, "fingerprint": f"{number:016d}"})
+    with pytest.raises(BertlineError, match="show them in two reports"):
+        write_report(given, tmp_path / "report")
+
+
 def test_the_text_of_a_figure_describes_it(record: Path) -> None:
     (record.parent / "other.json").write_text(
         json.dumps(json.loads(record.read_text()) | {"run": "other", "fingerprint": "f" * 16})

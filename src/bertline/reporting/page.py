@@ -38,6 +38,7 @@ from bertline.results.report_files import CARDS, FIGURES, TABLES, ReportFiles
 
 ToText = Callable[..., str]
 Figure = dict[str, Any]  # its title, and its SVG as an element
+DIGITS = 6  # of a fingerprint, by which runs of one name are distinguished
 
 
 def write_report(records: Sequence[Path | str], directory: Path) -> Path:
@@ -142,8 +143,13 @@ def _check_card(run: Record) -> None:
 
 
 def _told_apart(runs: Sequence[Record]) -> list[Record]:
+    """Add to a name that several runs have so much of their fingerprints that all names differ."""
     counts = Counter(run.name for run in runs)
-    return [run if counts[run.name] == 1 else replace(run, name=f"{run.name}-{run.fingerprint[:6]}") for run in runs]
+    for digits in range(DIGITS, 1 + max((len(run.fingerprint) for run in runs), default=DIGITS)):
+        names = [run.name if counts[run.name] == 1 else f"{run.name}-{run.fingerprint[:digits]}" for run in runs]
+        if len(set(names)) == len(runs):
+            return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    raise BertlineError(f"runs of one name cannot be told apart ({', '.join(counts)}); show them in two reports")
 
 
 def _figure(
