@@ -138,8 +138,11 @@ def read_yaml(path: Path | str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        hint = "; indent with spaces, not tabs" if "'\\t'" in str(error.problem) else ""
-        raise BertlineError(f"{path}{where}: {error.problem or error.context}{hint}") from None
+        problem = str(error.problem or error.context)
+        hint = "; indent with spaces, not tabs" if "'\\t'" in problem else ""
+        if "another document" in problem:
+            problem = "a second document begins here; remove this line, or make two files"
+        raise BertlineError(f"{path}{where}: {problem}{hint}") from None
     except yaml.YAMLError as error:
         raise BertlineError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
 
