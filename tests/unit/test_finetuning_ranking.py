@@ -24,7 +24,7 @@ from bertline.files import Recipe
 from bertline.finetuning.losses import loss_of, targets_of
 from bertline.finetuning.prediction import FinetunedModel, load_finetuned
 from bertline.finetuning.prediction_files import predict_files
-from bertline.finetuning.ranking import reranking
+from bertline.finetuning.ranking import bm25, lists, reranking, texts
 from bertline.finetuning.ranking.bm25 import bm25_scores
 from bertline.finetuning.ranking.collection import open_collection, tokenize_collection
 from bertline.finetuning.ranking.evaluation import measure, p_value, write_rankings
@@ -139,7 +139,9 @@ def test_a_pairwise_step_is_timed_with_both_passages() -> None:
     assert pointwise.train.take(np.arange(3)).lengths.tolist() == [40] * 3
 
 
-def test_bm25_is_that_of_a_library(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [bm25.SLICE, 7])
+def test_bm25_is_that_of_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(bm25, "SLICE", size)
     data = data_of(tmp_path)
     with Path(data["dev_queries"]).open("a") as file:
         file.write("twice\twas n1 n1 born born ?\n")
@@ -322,6 +324,26 @@ def test_only_grades_of_the_relevance_level_are_scored_as_relevant(
     assert task.dev.evaluate(logits).scores["mrr_10"] == pytest.approx(expected)
 
 
+def test_scores_of_queries_are_in_the_order_of_the_candidates_and_p_is_of_the_main_score(
+    tmp_path: Path, graded: tuple[dict[str, str], dict[str, int], dict[str, int]]
+) -> None:
+    data, relevant, related = graded
+    qrels = tmp_path / "reversed.tsv"
+    qrels.write_text("".join(Path(data["dev_qrels"]).read_text().splitlines(keepends=True)[::-1]))
+    task = prepared({**data, "dev_qrels": str(qrels)}, tmp_path, {**TABLE, "metric": "map"})
+    evaluation = task.dev.evaluate(np.random.default_rng(1).normal(size=(96, 2)).astype(np.float32))
+    evaluation.write_predictions(tmp_path)
+    rows = [line.split("\t") for line in (tmp_path / "queries.tsv").read_text().splitlines()[1:]]
+    scores: dict[tuple[str, str], dict[str, float]] = {}
+    for query, ranking, name, score in rows:
+        scores.setdefault((ranking, name), {})[query] = float(score)
+    first = {query: min(relevant[query], related[query]) % 8 + 1 for query in relevant}
+    assert list(scores["candidates", "mrr"]) == [f"q{query}" for query in range(12)]
+    assert scores["candidates", "mrr"] == {query: pytest.approx(1 / first[query], abs=1e-6) for query in first}
+    ours, theirs = (np.array(list(scores[ranking, "map"].values())) for ranking in ("network", "candidates"))
+    assert evaluation.details["p_value_candidates"] == pytest.approx(p_value(ours, theirs), rel=1e-3)
+
+
 def test_a_passage_of_a_lower_grade_than_the_relevance_level_has_to_be_in_the_collection(
     tmp_path: Path, graded: tuple[dict[str, str], dict[str, int], dict[str, int]]
 ) -> None:
@@ -361,6 +383,10 @@ def test_training_examples_are_the_first_of_the_file(tmp_path: Path) -> None:
     assert len(part.train) == len(part.train_targets) == 7
     assert [input_of(part, tmp_path, row) for row in range(7)] == [input_of(whole, tmp_path, row) for row in range(7)]
     assert len(prepared(data, tmp_path, training_examples=5, objective="pairwise").train) == 5
+    data = data_of(tmp_path, train="qrels")
+    whole, part = (prepared(data, tmp_path, training_examples=limit, objective="pairwise") for limit in (None, 5))
+    assert len(part.train_targets) == 5
+    assert part.train.passage_rows.tolist() == whole.train.passage_rows[:5].tolist()
 
 
 FORMS = {
@@ -445,6 +471,31 @@ def test_judgements_triples_and_scores_are_not_taken_for_candidates(tmp_path: Pa
 )
 def test_passage_0_and_ranks_with_gaps_are_candidates(tmp_path: Path, lines: str) -> None:
     assert read_numbered(tmp_path, lines).passage_ids.tolist()[:2] == [b"0", b"5"]
+
+
+def test_padding_is_counted_in_every_chunk_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for chunk in (1, 2, 4096):
+        monkeypatch.setattr(lists, "CHUNK", chunk)
+        found = read_numbered(tmp_path, "1\t00000000\n1\t5\n2\t00000000\n1\t3\n2\t4\n")
+        assert (found.passage_ids.tolist(), found.padding) == ([b"5", b"3", b"4"], 2)
+
+
+def test_a_passage_may_have_the_id_of_padding(tmp_path: Path) -> None:
+    files = write_files(tmp_path, queries=1, candidates=2)
+    Path(files["collection"]).write_text("p000\twas born\n00000000\tdied\n")
+    tokenizer = tokenizer_of_collection(tmp_path, files)
+    passages = open_collection(tmp_path / "tokenized-collection", tokenizer).passages
+    (tmp_path / "given").write_text("q0\t00000000\nq0\tp000\n")
+    found = read_candidates(tmp_path / "given", read_texts(Path(files["queries"]), tokenizer), passages)
+    assert (found.passage_ids.tolist(), found.padding) == ([b"00000000", b"p000"], 0)
+
+
+def test_a_text_has_as_many_tokens_as_any_network_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tokenizer(tmp_path / "tokenizer.json")
+    monkeypatch.setattr(texts, "MAX_TOKENS", 3)
+    (tmp_path / "texts.tsv").write_text("a\twas born\nb\twas born in\nc\twas born in p1\n")
+    assert np.diff(read_texts(tmp_path / "texts.tsv", tokenizer_of(tmp_path)).offsets).tolist() == [2, 3, 3]
+    assert [texts.dtype_for(2**16), texts.dtype_for(2**16 + 1)] == [np.uint16, np.uint32]
 
 
 @pytest.mark.parametrize("score", ["1e39", "-1e400", "nan", "inf", "1_0", "\u0663", "high"])
@@ -642,6 +693,15 @@ def test_files_are_read_before_the_collection_if_they_can_be(
         rank_files(model, collection, queries, candidates, tmp_path / "run.trec")
 
 
+def test_a_model_of_more_than_two_classes_does_not_rank(
+    tmp_path: Path, ranker: tuple[FinetunedModel, list[Path]]
+) -> None:
+    model, files = ranker
+    model.network.classifier = torch.nn.Linear(model.network.classifier.in_features, 3)
+    with pytest.raises(BertlineError, match=r"^model: more than two classes do not rank passages; name a model of a"):
+        rank_files(model, *files, tmp_path / "run.trec")
+
+
 def test_what_is_cut_off_or_left_out_of_new_candidates_is_reported(
     tmp_path: Path, ranker: tuple[FinetunedModel, list[Path]], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -765,6 +825,10 @@ def test_queries_and_passages_that_are_cut_off_are_reported(tmp_path: Path, capl
     caplog.clear()
     prepared(data, tmp_path, max_query_length=20, max_sequence_length=64)
     assert not any("cut off" in message for message in caplog.messages)
+    prepared(data, tmp_path, max_query_length=7, max_sequence_length=14)  # exactly
+    assert not any("cut off" in message for message in caplog.messages)
+    prepared(data, tmp_path, max_query_length=7, max_sequence_length=13)
+    assert "dev: of 96 inputs, 0 queries are longer than max_query_length 7 and 96 passages" in caplog.text
 
 
 def test_a_passage_that_is_judged_twice_is_not_trained_on_twice(tmp_path: Path) -> None:

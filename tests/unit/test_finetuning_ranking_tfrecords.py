@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from ranking_files import SETTINGS, TABLE, data_of, tokenized, tokenizer_of
 
 from bertline.console import BertlineError
+from bertline.finetuning.ranking import lists
 from bertline.finetuning.ranking.task import prepare_ranking
+from bertline.finetuning.ranking.texts import Texts
 from bertline.finetuning.ranking.tfrecords import read_examples
 
 Numbers = dict[str, list[int]]
@@ -165,6 +167,28 @@ def test_examples_of_a_tfrecord_file_are_ranked_by_query(tmp_path: Path) -> None
         *(("1", passage) for passage in "546"),
         *(("2", passage) for passage in "87"),
     ]
+
+
+def test_padding_of_an_example_is_left_out(tmp_path: Path) -> None:
+    records = records_of(tmp_path)
+    padding = [tokenizer_of(tmp_path).token_to_id("[PAD]")] * 3
+    padded = [{**one, "query_ids": one["query_ids"] + padding, "doc_ids": one["doc_ids"] + padding} for one in records]
+    for name, content in {"train": records, "padded": padded}.items():
+        tokenized(tmp_path, str(write_records(tmp_path / f"{name}.tf", content)), tfrecords=True)
+    for name in ("queries.tokens", "passages.tokens"):
+        assert (tmp_path / "tokenized-padded" / name).read_bytes() == (tmp_path / "tokenized-train" / name).read_bytes()
+
+
+@given(st.lists(st.lists(st.integers(0, 1), max_size=2), min_size=1, max_size=20), st.integers(1, 7))
+def test_lists_of_any_number_of_records_end_where_the_query_changes(queries: list[list[int]], chunk: int) -> None:
+    offsets = np.cumsum([0, *map(len, queries)])
+    tokens = np.array([token for query in queries for token in query], np.uint16)
+    given = Texts(tokens, offsets, np.zeros(0, "S1"), np.zeros(0, np.int64))
+    expected = [0, *(row for row in range(1, len(queries)) if queries[row] != queries[row - 1]), len(queries)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lists, "CHUNK", chunk)
+        labels = np.ones(len(queries), np.uint8)
+        assert lists.labelled_candidates(Path("dev.tf"), given, labels, 1)[0].starts.tolist() == expected
 
 
 def test_examples_without_a_relevant_passage_are_one_line(tmp_path: Path) -> None:
