@@ -118,6 +118,28 @@ def test_a_dry_run_lists_files_and_revisions_and_sends_nothing(run: Path, server
     assert server.requests == []
 
 
+@pytest.mark.parametrize(("task", "place"), [(None, "export"), ("glue/cola", "glue/cola/model")])
+def test_only_the_files_of_an_export_are_sent_and_a_dry_run_names_the_others(
+    run: Path, server: Hub, task: str | None, place: str
+) -> None:
+    folder = Path("results/runs/demo", place)
+    (folder / "notes.txt").write_text("private")
+    (folder / "secret").symlink_to("/etc/passwd")
+    (folder / "copies").mkdir()
+    publication = find_publication("demo", task)
+    assert not {"notes.txt", "secret", "copies"} & publication.files.keys()
+    text = describe_publication(publication, REPOSITORY, public=False)
+    assert text.count("Not sent, since no export has them: copies, notes.txt, secret.") == 1
+
+
+def test_a_link_in_an_export_is_one_line(run: Path, server: Hub) -> None:
+    vocabulary = Path("results/runs/demo/export/vocab.txt")
+    vocabulary.unlink()
+    vocabulary.symlink_to("/etc/passwd")
+    with pytest.raises(BertlineError, match=r"huggingface/vocab.txt is a link; copy the file to its place, then"):
+        find_publication("demo")
+
+
 def test_a_dry_run_says_that_no_licence_is_named(run: Path, server: Hub) -> None:
     assert "licence" not in describe_publication(find_publication("demo"), REPOSITORY, public=False)
     record = Path("results/runs/demo/record.json").resolve()
@@ -149,7 +171,11 @@ def test_the_example_of_a_published_card_loads_the_model_from_its_repository(run
     assert "path/to" not in published
 
 
-def test_a_pushed_model_loads_in_a_clean_process_with_the_logits_of_the_local_one(run: Path, server: Hub) -> None:
+def test_a_pushed_model_loads_in_a_clean_process_with_the_logits_of_the_local_one(
+    run: Path, server: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSFORMERS_OFFLINE", "1")  # on a cluster, for the jobs
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     commit = push().rpartition("/")[2]
     assert server.refs["refs/heads/main"] == commit
     assert server.private is True
@@ -369,7 +395,7 @@ def test_a_damaged_checkpoint_is_found_before_anything_is_sent(run: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "task", "problem"),
     [
-        ("", None, "name a run"),
+        ("", None, "^RUN=: missing; name a run of results/runs$"),
         ("other", None, "results/runs/other/record.json does not exist"),
         ("demo", "glue/rte", "glue/rte/model is not the folder of a kept model"),
     ],

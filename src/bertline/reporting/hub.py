@@ -30,6 +30,7 @@ from tabulate import tabulate
 
 from bertline.console import BertlineError, without_credentials
 from bertline.files import one_line_damage, sha256_of_file
+from bertline.modeling.huggingface import FILES
 from bertline.reporting.hub_check import compare_logits
 from bertline.reporting.model_card import card_of_finetuned, card_of_run
 from bertline.reporting.scores import unfinished_tasks
@@ -57,6 +58,7 @@ class Publication:
         files: those of main by their names there.
         checkpoints: by revision, in the order of training: the folder of the phase and the step.
         is_finetuned: whether the model is that of a task.
+        others: names in the folder that are not of an export, and are not sent.
         tasks_left_out: the tasks whose scores are not in the model card, as they are not finished.
     """
 
@@ -64,6 +66,7 @@ class Publication:
     files: Files
     checkpoints: dict[str, tuple[Path, int]]
     is_finetuned: bool
+    others: tuple[str, ...] = ()
     tasks_left_out: tuple[str, ...] = ()
 
 
@@ -71,11 +74,13 @@ def find_publication(run: str, task: str | None = None, repository: str = "user/
     """Find the files to publish of a run, or of its kept model of a task such as glue/cola.
 
     The example in the model card loads the model from `repository`. Raises BertlineError if the pretraining is not
-    finished, or if a checkpoint is damaged.
+    finished, if a checkpoint is damaged, or if a file is a link.
     """
     folder = Path(paths.RUN.format(run=run))
+    if not run:
+        raise BertlineError(f"RUN=: missing; name a run of {folder}")
     record = folder / paths.RUN_RECORD
-    if not run or not record.exists():
+    if not record.exists():
         raise BertlineError(f"{record} does not exist; name a run of {folder.parent} with RUN=")
     if task:
         model = folder / task / "model"
@@ -85,7 +90,7 @@ def find_publication(run: str, task: str | None = None, repository: str = "user/
         content = read_record(record)
         with one_line_damage_of(content):
             completed = {CARD: card_of_finetuned(files[CARD], content, repository)} if CARD in files else {}
-        return Publication(model, {**files, **completed}, {}, is_finetuned=True)
+        return Publication(model, {**files, **completed}, {}, is_finetuned=True, others=_others_in(model))
     content = read_record(record)
     if not content.phases:
         raise BertlineError(f"{folder} has no pretraining phase; publish a fine-tuned model of it with TASK=")
@@ -98,7 +103,7 @@ def find_publication(run: str, task: str | None = None, repository: str = "user/
         # That of a report may describe the run before its recipe was changed.
         card = card_of_run(content, repository).encode()
         left_out = tuple(unfinished_tasks(content).values())
-    return Publication(export, {**_files_of(export), CARD: card}, checkpoints, False, left_out)
+    return Publication(export, {**_files_of(export), CARD: card}, checkpoints, False, _others_in(export), left_out)
 
 
 def describe_publication(publication: Publication, repository: str, *, public: bool) -> str:
@@ -113,6 +118,8 @@ def describe_publication(publication: Publication, repository: str, *, public: b
     ]
     if publication.checkpoints and "step-0" not in publication.checkpoints:
         lines += ["", "There is no checkpoint of step 0, which only --keep-every and --keep-steps 0 write."]
+    if publication.others:
+        lines += ["", f"Not sent, since no export has them: {', '.join(publication.others)}."]
     if publication.tasks_left_out:
         tasks = ", ".join(publication.tasks_left_out)
         lines += ["", f"Not finished, and therefore not in {CARD}: {tasks}. Run snakemake, then publish again."]
@@ -293,8 +300,16 @@ def _checked(repository: str) -> str:
 
 
 def _files_of(folder: Path) -> dict[str, Path]:
+    """Return an export's files by name. Raises BertlineError for a link, which may lead anywhere."""
+    files = {name: path for name in FILES if (path := folder / name).is_file()}
+    if link := next((path for path in files.values() if path.is_symlink()), None):
+        raise BertlineError(f"{link} is a link; copy the file to its place, then publish again")
+    return files
+
+
+def _others_in(folder: Path) -> tuple[str, ...]:
     # Snakemake leaves a hidden file in the folders that it makes.
-    return {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")}
+    return tuple(sorted(path.name for path in folder.iterdir() if path.name not in FILES and path.name[0] != "."))
 
 
 def _megabytes(files: list[Path | bytes]) -> str:
