@@ -656,3 +656,15 @@ def test_the_share_of_a_language_does_not_depend_on_the_bytes_of_its_characters(
     found = look_at([str(tmp_path)], SCHEMA)
     assert (found.language, found.share) == ("de", pytest.approx(2 / 3, abs=0.04))
     assert found.characters == pytest.approx(3_000_000, rel=0.06)
+
+
+def test_a_bar_of_the_texts_read_is_for_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the output of `make mine` to a pipe or a file it would be a line of no use."""
+    write_texts(tmp_path / "texts")
+    look_at([str(tmp_path / "texts")], SCHEMA)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    look_at([str(tmp_path / "texts")], SCHEMA)
+    assert "8/8" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import sys
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -54,7 +55,8 @@ def read_sample(corpus: Corpus, schema: Json, at_most: int) -> list[str]:
     else:
         files = _files_to_read(corpus, at_most)
         left, expected = at_most, [_expected_characters(corpus, file, settings) for file in files]
-        for number, file in enumerate(progress(files, description=corpus.name, unit="files", shown=len(files) > 1)):
+        shown = len(files) > 1 and sys.stderr.isatty()  # seconds in all, of which no log needs a bar
+        for number, file in enumerate(progress(files, description=corpus.name, unit="files", shown=shown)):
             share = left * expected[number] // max(1, sum(expected[number:]))
             reading = _Reading(corpus, file, settings, share if _is_plain(corpus, file) else max(MIN_SHARE, share))
             of_file = list(reading.texts())
