@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 import runpy
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import yaml
 from plan_helpers import CONFIG, PHASE, changed, inputs, plan_of
 
 from bertline.files import write_json
+from bertline.planning.entries import ChoiceRecipe
 from bertline.planning.names import write_links
 from bertline.planning.plan import Plan, record
 from bertline.planning.pruning import only_of, prunable
@@ -21,7 +24,8 @@ from bertline.results.kept import model_of
 
 assert inputs  # the fixture
 
-CLEAN = Path(__file__).parents[2] / "workflow/scripts/clean.py"
+CHECKOUT = Path(__file__).parents[2]
+CLEAN, PRUNE = (CHECKOUT / "workflow/scripts" / name for name in ("clean.py", "prune.py"))
 
 
 def write_record(plan: Plan, run: str) -> None:
@@ -108,21 +112,44 @@ def test_a_table_in_the_folder_of_the_sample_is_kept() -> None:
     assert list(Path("resources/sample").iterdir()) == [table]
 
 
-def test_models_among_which_a_choice_is_still_to_be_made_are_not_prunable() -> None:
-    plan = plan_of(CONFIG)
-    choice = next(choice for choice in plan.kept.values() if choice["keep"] == "best" and choice["finetunings"][1:])
-    for key in choice["finetunings"]:
+def finish(finetunings: list[str]) -> None:
+    """Write what finished fine-tunings leave."""
+    for key in finetunings:
         for output in paths.FINETUNING_OUTPUTS:
             file = Path(paths.FINETUNING.format(finetuning=key), output)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_json(file, {})
         model_of(key).mkdir()
+
+
+def choose(choice: ChoiceRecipe) -> None:
+    """Write the choice of the first fine-tuning."""
+    best, scores = choice["finetunings"][0], dict.fromkeys(choice["finetunings"], 50.0)
+    write_json(paths.KEPT_CHOICE.format(kept=choice["fingerprint"]), {"best": best, "kept": [best], "scores": scores})
+
+
+def test_models_among_which_a_choice_is_still_to_be_made_are_not_prunable() -> None:
+    plan = plan_of(CONFIG)
+    choice = next(choice for choice in plan.kept.values() if choice["keep"] == "best" and choice["finetunings"][1:])
+    finish(choice["finetunings"])
     models = {model_of(key) for key in choice["finetunings"]}
     assert not models & {entry.path for entry in prunable(plan)}
-    best, *others = choice["finetunings"]
-    made = {"best": best, "kept": [best], "scores": dict.fromkeys(choice["finetunings"], 50.0)}
-    write_json(paths.KEPT_CHOICE.format(kept=choice["fingerprint"]), made)
-    assert models & {entry.path for entry in prunable(plan)} == set(map(model_of, others))
+    choose(choice)
+    assert models & {entry.path for entry in prunable(plan)} == set(map(model_of, choice["finetunings"][1:]))
+
+
+def test_a_model_is_prunable_when_what_is_predicted_with_it_is_there() -> None:
+    predict = {"answers": {"model": "results/runs/first/squad_v1/seed2", "inputs": ["dev.json"]}}
+    plan = plan_of({**CONFIG, "predict": predict})
+    choice = plan.kept[plan.runs["first"]["kept"]["squad_v1"]]
+    finish(choice["finetunings"])
+    choose(choice)
+    (output,) = map(Path, plan.predictions)
+    second = model_of(plan.runs["first"]["finetunings"]["squad_v1/seed2"])
+    assert second not in {entry.path for entry in prunable(plan)}
+    output.parent.mkdir(parents=True)
+    output.touch()
+    assert second in {entry.path for entry in prunable(plan)}
 
 
 def test_the_checkpoints_that_another_configuration_asked_for_are_not_prunable() -> None:
@@ -137,3 +164,18 @@ def test_the_checkpoints_that_another_configuration_asked_for_are_not_prunable()
     Path(paths.CHECKPOINT_EXPORT.format(phase=key, step=5)).mkdir(parents=True)  # of phase1@step-5
     checkpoints = {entry.path.name for entry in prunable(plan) if entry.path.parent.name == paths.CHECKPOINTS}
     assert checkpoints == {paths.CHECKPOINT.format(step=2)}
+
+
+def test_the_command_that_deletes_works_in_this_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("made.yaml").write_text(yaml.safe_dump(CONFIG))
+    prune, settings = runpy.run_path(str(PRUNE))["prune"], ["runs.first.seed=7"]
+    prune(["made.yaml"], settings=settings)
+    (advised,) = re.findall(r"`(PYTHONPATH=.*)` deletes", capsys.readouterr().out)
+    assert advised.endswith("/prune.py --configfile made.yaml --set runs.first.seed=7 --delete")
+    done = subprocess.run(advised, shell=True, capture_output=True, text=True, check=True)  # noqa: S602
+    assert "deleted: 0.0 MB" in done.stdout
+    script = Path("workflow/scripts/prune.py")
+    script.parent.mkdir(parents=True)
+    script.touch()  # as in a checkout
+    prune(["made.yaml"], settings=settings)
+    assert "`make prune CONFIG=made.yaml SET=runs.first.seed=7 DELETE=yes` deletes" in capsys.readouterr().out

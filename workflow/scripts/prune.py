@@ -6,13 +6,16 @@ example:
 
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from tabulate import tabulate
 
 from bertline.command_line import Settings, run_command
-from bertline.files import remove
+from bertline.files import CHECKOUT, remove
 from bertline.planning.pruning import Prunable, not_asked_for, prunable
 from bertline.planning.resolve import plan_of_files
+
+SCRIPT = "workflow/scripts/prune.py"
 
 
 def prune(configfile: Sequence[str], *, settings: Settings = (), delete: bool = False) -> None:
@@ -30,13 +33,22 @@ def prune(configfile: Sequence[str], *, settings: Settings = (), delete: bool = 
         print(f"\nNot in {' '.join(configfile)}, but perhaps in another configuration; never deleted by this command:")
         print(tabulate([[str(entry.path), megabytes([entry])] for entry in others], disable_numparse=True))
     if not delete:
-        words = [f"CONFIG={shlex.quote(' '.join(configfile))}"]
-        words += [f"SET={shlex.quote(' '.join(settings))}"] if settings else []
-        print(f"\nNothing was deleted. `make prune {' '.join(words)} DELETE=yes` deletes what is no longer needed.")
+        print(f"\nNothing was deleted. `{deleting(configfile, settings)}` deletes what is no longer needed.")
         return
     for entry in found:
         remove(entry.path)
     print(f"\ndeleted: {megabytes(found)}")
+
+
+def deleting(configfile: Sequence[str], settings: Sequence[str]) -> str:
+    """Return the command that deletes, in this folder, which need not be the checkout."""
+    if Path(SCRIPT).exists():
+        words = [f"CONFIG={shlex.quote(' '.join(configfile))}"]
+        words += [f"SET={shlex.quote(' '.join(settings))}"] if settings else []
+        return f"make prune {' '.join(words)} DELETE=yes"
+    library, script = shlex.quote(str(CHECKOUT / "src")), shlex.quote(str(CHECKOUT / SCRIPT))
+    given = shlex.join(["--configfile", *configfile, *(word for text in settings for word in ("--set", text))])
+    return f"PYTHONPATH={library} python {script} {given} --delete"
 
 
 def by_kind(found: list[Prunable]) -> list[list[str]]:
