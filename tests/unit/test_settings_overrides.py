@@ -63,6 +63,7 @@ PHASE = ("runs", "demo", "phases", "phase1")
         ("experiment=12:30", ("experiment",), "12:30"),
         ("corpora.v1.5.paths=[b/*.txt]", ("corpora", "v1.5", "paths"), ["b/*.txt"]),
         ('runs.demo.description="Anna\'s; $(touch it)"', ("runs", "demo", "description"), "Anna's; $(touch it)"),
+        ("runs.demo.description=Anna's", ("runs", "demo", "description"), "Anna's"),
         ("'runs.demo.description=two words'", ("runs", "demo", "description"), "two words"),
         ("corpora.mine={source: files, paths: [c]}", ("corpora", "mine"), {"source": "files", "paths": ["c"]}),
         ("features={}", ("features",), {}),
@@ -75,6 +76,12 @@ def test_a_setting_replaces_one_value_typed_by_the_schema(setting: str, path: tu
         changed = changed[key]
     assert changed[path[-1]] == value
     assert type(changed[path[-1]]) is type(value)
+
+
+def test_of_two_names_that_begin_alike_the_longer_counts() -> None:
+    config = CONFIG | {"corpora": {"v1": {"source": "files", "paths": ["a"]}, **CONFIG["corpora"]}}
+    corpora = apply_settings(config, ["corpora.v1.5.paths=[b] corpora.v1.paths=[c]"], SCHEMA)["corpora"]
+    assert (corpora["v1.5"]["paths"], corpora["v1"]["paths"]) == (["b"], ["c"])
 
 
 def test_one_text_has_several_settings_and_the_last_counts() -> None:
