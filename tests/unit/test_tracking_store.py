@@ -220,9 +220,11 @@ def test_a_deleted_run_is_made_again_and_its_children_follow_it(record: Path) ->
 
 def test_a_deleted_experiment_comes_back(record: Path) -> None:
     track([record], uri())
+    before = {name: run.info.run_id for name, run in runs().items()}
     client = MlflowClient(uri())
     client.delete_experiment(client.get_experiment_by_name("bertline").experiment_id)
-    track([record], uri())
+    assert track([record], uri())["sent"] == 0
+    assert {name: run.info.run_id for name, run in runs().items()} == before
     assert curves(runs()["phase1"]) == journal("results/phases/phase1/metrics.jsonl")
 
 
