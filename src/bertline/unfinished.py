@@ -28,6 +28,21 @@ def unfinished_folder(output: Path) -> Iterator[Path]:
         os.close(lock)
 
 
+def is_in_use(folder: Path) -> bool:
+    """Return whether a living process has locked an unfinished folder; a file system may have no locks."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _make_unfinished(output: Path) -> tuple[Path, int]:
     """Make an empty folder next to `output`; return it with a descriptor that is locked while it is in use."""
     while True:

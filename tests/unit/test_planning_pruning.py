@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import runpy
 import shutil
@@ -21,6 +22,7 @@ from bertline.planning.pruning import only_of, prunable
 from bertline.planning.recipes import write_recipes
 from bertline.results import paths
 from bertline.results.kept import model_of
+from bertline.unfinished import unfinished_folder
 
 assert inputs  # the fixture
 
@@ -179,3 +181,14 @@ def test_the_command_that_deletes_works_in_this_folder(capsys: pytest.CaptureFix
     script.touch()  # as in a checkout
     prune(["made.yaml"], settings=settings)
     assert "`make prune CONFIG=made.yaml SET=runs.first.seed=7 DELETE=yes` deletes" in capsys.readouterr().out
+
+
+def test_an_old_unfinished_folder_is_pruned_unless_a_process_uses_it() -> None:
+    """A ranking reads its tokenized collection for as long as it scores, and changes nothing there."""
+    plan = plan_of(CONFIG)
+    with unfinished_folder(Path("results/predictions/run.trec")) as folder:
+        os.utime(folder, (0, 0))
+        assert not prunable(plan)
+    folder.mkdir()
+    os.utime(folder, (0, 0))
+    assert [found.path for found in prunable(plan)] == [folder]

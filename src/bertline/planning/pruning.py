@@ -14,6 +14,7 @@ from bertline.planning.plan import Plan, report_fingerprint
 from bertline.planning.recipes import recipe_paths
 from bertline.results import paths
 from bertline.results.kept import decided_by_any, kept_by_any, model_of, read_choice
+from bertline.unfinished import is_in_use
 
 # A job changes its unfinished output more often.
 SECONDS_OF_A_JOB = 24 * 3600
@@ -78,7 +79,8 @@ def _remains() -> Iterator[Path]:
         for folder in Path().glob(str(extracted))
         if Path(paths.DOCUMENTS.format(corpus=folder.parts[-3], part=folder.name)).exists()
     )
-    found = {path for path in [*Path("results").rglob(".*.part"), *cleaned] if path.lstat().st_mtime < before}
+    unfinished = (path for path in Path("results").rglob(".*.part") if not is_in_use(path))
+    found = {path for path in [*unfinished, *cleaned] if path.lstat().st_mtime < before}
     yield from (path for path in found if found.isdisjoint(path.parents))  # the others are deleted with their folder
 
 
