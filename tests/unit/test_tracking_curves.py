@@ -248,6 +248,7 @@ def test_files_that_another_replaced_are_removed_once_every_tensorboard_has_left
     for last in [10, 20, 30, 40]:
         train_to(run, list(range(0, last + 1, 10)), durable=last)
         write()
+    write()
     assert len(list(events_folder().iterdir())) == 4
     complete = max(events_folder().iterdir())
     os.utime(complete, (time.time() - 3600,) * 2)
@@ -346,18 +347,17 @@ def test_another_training_of_the_same_name_has_its_own_curve(run: Path) -> None:
     assert shown(old) == before
 
 
-@pytest.mark.parametrize("killed_at", [1, 2, 3])
-def test_a_kill_at_any_moment_doubles_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int) -> None:
-    train_to(run, [0, 10, 20], durable=20)
+class KilledError(Exception):
+    """In the place of a kill."""
 
-    class KilledError(Exception):
-        """In the place of a kill."""
 
+def kill_at(patched: pytest.MonkeyPatch, number: int) -> None:
+    """Kill before a file gets its place, the `number`-th time."""
     calls, rename, write_text = [], Path.rename, curves.write_text
 
     def count() -> None:
         calls.append(1)
-        if len(calls) == killed_at:
+        if len(calls) == number:
             raise KilledError
 
     def killed_rename(path: Path, target: Path) -> Path:
@@ -368,14 +368,51 @@ def test_a_kill_at_any_moment_doubles_nothing(run: Path, monkeypatch: pytest.Mon
         count()
         write_text(path, text)
 
+    patched.setattr(Path, "rename", killed_rename)
+    patched.setattr(curves, "write_text", killed_write)
+
+
+@pytest.mark.parametrize("killed_at", [1, 2, 3])
+def test_a_kill_at_any_moment_doubles_nothing(run: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int) -> None:
+    train_to(run, [0, 10, 20], durable=20)
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", killed_rename)
-        patched.setattr(curves, "write_text", killed_write)
+        kill_at(patched, killed_at)
         with pytest.raises(KilledError):
             write()
     write()
     check([0, 10, 20])
     assert not [path for path in Path("results/curves").rglob("*") if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("killed_at", [1, 2, 3, 4])
+def test_a_kill_while_a_file_takes_the_place_of_others_doubles_nothing(
+    run: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
+) -> None:
+    for steps in ([10, 20], [10, 20, 100], [10]):  # 100 has held-out losses
+        train_to(run, steps, durable=steps[-1])
+        with monkeypatch.context() as patched:
+            if steps == [10]:
+                kill_at(patched, killed_at)
+                with pytest.raises(KilledError):  # of the CSV, the new file, or one of the two that it replaces
+                    write()
+            else:
+                write()
+    write()
+    check([10])
+    assert not shown(events_folder()).get("held_out/mlm_loss")
+    assert len([path for path in events_folder().iterdir() if path.stat().st_size]) == 1
+
+
+def test_event_files_of_another_member_of_a_team_are_replaced(run: Path) -> None:
+    """Its folder is writable for the group, the files in it are not."""
+    train_to(run, [0, 10, 20], durable=20)
+    write()
+    (old,) = events_folder().iterdir()
+    with old.open("rb") as file:
+        train_to(run, [0, 10], durable=10)
+        write()
+        assert file.read()
+    check([0, 10])
 
 
 def test_on_a_full_disk_a_pass_ends_with_an_error_and_the_next_one_writes_all(run: Path) -> None:

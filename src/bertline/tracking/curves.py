@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 import io
 import logging
-import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -157,12 +156,14 @@ def _not_replaced(files: list[EventFile]) -> list[EventFile]:
 
 
 def _discard(files: list[EventFile], *, remove: bool) -> None:
-    """Empty files that another one replaced, which a new TensorBoard would show, or remove them."""
+    """Put empty files in the place of those that another one replaced, which a new TensorBoard would show; or none."""
     for file in files:
         if remove:
             file.path.unlink()
         elif file.path.stat().st_size:
-            os.truncate(file.path, 0)
+            aside = file.path.with_name(UNFINISHED)
+            aside.write_bytes(b"")
+            aside.rename(file.path)  # also if it is somebody else's, and without an effect on who reads it
 
 
 def _write_events(points: Sequence[JournalPoint], path: Path, *, has_all: bool) -> None:
