@@ -250,8 +250,9 @@ def test_files_that_another_replaced_are_removed_once_every_tensorboard_has_left
         write()
     write()
     assert len(list(events_folder().iterdir())) == 4
-    complete = max(events_folder().iterdir())
-    os.utime(complete, (time.time() - 3600,) * 2)
+    *replaced, complete = sorted(events_folder().iterdir())
+    for file in replaced:
+        os.utime(file, (time.time() - 3600,) * 2)
     write()
     assert list(events_folder().iterdir()) == [complete]
     check([0, 10, 20, 30, 40])

@@ -134,11 +134,7 @@ def _add_events(training: Training, folder: Path) -> None:
             timestamp=last.timestamp,
         )
         _write_events(training.journal if has_all else new, folder / name, has_all=has_all)
-    if has_all:
-        _discard(files, remove=False)
-    else:
-        age = time.time() - present[0].path.stat().st_mtime
-        _discard(files[: -len(present)], remove=age > SECONDS_BEFORE_REMOVAL)
+    _discard(files if has_all else files[: -len(present)])
 
 
 def _event_files(folder: Path) -> list[EventFile]:
@@ -155,15 +151,16 @@ def _not_replaced(files: list[EventFile]) -> list[EventFile]:
     return present if present and numbers == list(range(present[0].number, present[0].number + len(present))) else []
 
 
-def _discard(files: list[EventFile], *, remove: bool) -> None:
-    """Put empty files in the place of those that another one replaced, which a new TensorBoard would show; or none."""
+def _discard(files: list[EventFile]) -> None:
+    """Empty files that another one replaced, which a new TensorBoard would show, and later remove them."""
     for file in files:
-        if remove:
-            file.path.unlink()
-        elif file.path.stat().st_size:
+        status = file.path.stat()
+        if status.st_size:
             aside = file.path.with_name(UNFINISHED)
             aside.write_bytes(b"")
             aside.rename(file.path)  # also if it is somebody else's, and without an effect on who reads it
+        elif time.time() - status.st_mtime > SECONDS_BEFORE_REMOVAL:
+            file.path.unlink()
 
 
 def _write_events(points: Sequence[JournalPoint], path: Path, *, has_all: bool) -> None:
