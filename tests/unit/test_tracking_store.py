@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -29,6 +30,8 @@ from bertline.reporting.page import write_report
 from bertline.results.journal import read_journal
 from bertline.settings.configuration import load, read_yaml
 from bertline.tracking import following, publishing, sqlite_file, store
+from bertline.tracking.inputs import changes_of_inputs
+from bertline.tracking.run_tree import Entry
 from bertline.tracking.store import initialise, read_entry, track
 
 URI = "sqlite:///mlflow.db"
@@ -950,6 +953,48 @@ def test_sweeps_are_sent_with_the_folder_of_the_runs_next_to_them_and_once(recor
     shutil.rmtree("results/runs")  # `make sweep` needs no run
     sweep(Path("results/sweeps/demo/phase1/2"), finished=2)
     assert track(["results/runs"], uri())["sent"] == 2
+
+
+def test_a_follower_does_not_read_a_run_again_of_which_no_file_changed(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: dict = {}
+    reads: list[Path] = []
+    read_entry = store.read_entry
+
+    def counted(path: Path, report: Path | None = None) -> Entry:
+        reads.append(path)
+        return read_entry(path, report)
+
+    monkeypatch.setattr(store, "read_entry", counted)
+    folder = unfinish("phase1", durable=100)
+    track([record], uri(), known=known)
+    del reads[:]
+    track([record], uri(), known=known)
+    assert not reads
+    (folder / "checkpoints" / "journal.jsonl").touch()  # as if it had a point that may be taken back
+    assert track([record], uri(), known=known)["sent"] == 0
+    assert len(reads) == 1
+    track([record], uri(), known=known)
+    assert len(reads) == 1
+    write(folder / "checkpoints" / "durable.json", {"step": 200})
+    assert track([record], uri(), known=known)["sent"] > 0
+
+
+def test_a_follower_sees_every_file_that_it_reads(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unfinish("phase2", durable=100)
+    page = write_report([record], Path("report"))
+    opened, open_file = set(), io.open
+
+    def recorded(file: Any, *arguments: Any, **options: Any) -> Any:
+        opened.add(Path(file).absolute())
+        return open_file(file, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(io, "open", recorded)
+        read_entry(record, page)
+    assert {"metrics.jsonl", "journal.jsonl", "dataset.json", "files.json"} <= {path.name for path in opened}
+    assert opened <= {path.absolute() for path in changes_of_inputs(record, page)}
 
 
 def test_a_follower_sends_a_file_that_changed_though_its_run_did_not(record: Path) -> None:

@@ -26,8 +26,8 @@ from bertline.console import BertlineError, without_credentials
 from bertline.files import one_line_damage, write_atomically
 from bertline.results.records import read_record, records_in, runs_in
 from bertline.tracking.following import repeat
+from bertline.tracking.inputs import Changes, changes_of_artifacts, changes_of_inputs
 from bertline.tracking.origin import read_origin
-from bertline.tracking.passes import and_below
 from bertline.tracking.publishing import publish
 from bertline.tracking.run_tree import Entry, lay_out
 from bertline.tracking.sending import DOWN, SECRETS, reason_of
@@ -67,10 +67,11 @@ class DoesNotAnswerError(BertlineError):
 
 
 class _State(NamedTuple):
-    """What was sent of a run: its tree of entries, and the size and time of each of their files."""
+    """What was sent of a run: its tree of entries, and the last changes of their files and of those it was made of."""
 
     entry: Entry
-    files: list[tuple[int, int] | None]
+    files: Changes
+    inputs: Changes
 
 
 def default_tracking_uri() -> str:
@@ -116,12 +117,20 @@ def track(
     reads = {sweep: partial(entry_of, sweep.parent) for sweep in sweeps}
     reads |= {path: partial(read_entry, path, report) for path in (records_in if sweeps else runs_in)(records)}
     for path, read in reads.items():
+        before = (known or {}).get(path)
         try:
-            state, published = _send(read, tracking_uri, (known or {}).get(path))
+            # Before they are read: the next pass sees what changes meanwhile.
+            inputs = {} if known is None or path in sweeps else changes_of_inputs(path, report)
+            if before and inputs and before.inputs == inputs and before.files == changes_of_artifacts(before.entry):
+                continue
+            state, published = _send(read, tracking_uri, before)
         except BertlineError as error:
             failures.append(str(error))
             continue
+        state = state._replace(inputs=inputs)
         if published is None:
+            if known is not None:
+                known[path] = state
             continue
         refused = published.pop("refused")
         if refused:
@@ -148,23 +157,11 @@ def _send(read: Callable[[], Entry], tracking_uri: str, known: _State | None) ->
     with one_line_errors(tracking_uri), tracking_lock(tracking_uri):
         # Read under the lock: a record older than the one sent last would look like a truncated journal.
         entry, origin = read(), read_origin()
-        state = _State(entry, _changes_of_files(entry))
-        if known == state:
+        state = _State(entry, changes_of_artifacts(entry), {})
+        if known and known[:2] == state[:2]:
             return state, None
         client, root = connect(tracking_uri), _artifact_root(tracking_uri)
         return state, publish(client, entry, root, origin=origin, read_again=read)
-
-
-def _changes_of_files(entry: Entry) -> list[tuple[int, int] | None]:
-    """Return the size and the time of the last change of each artifact of a tree; None for a file that is gone."""
-    changes: list[tuple[int, int] | None] = []
-    for artifact in (artifact for one in and_below(entry) for artifact in one.artifacts):
-        try:
-            status = artifact.path.stat()
-            changes.append((status.st_size, status.st_mtime_ns))
-        except OSError:
-            changes.append(None)
-    return changes
 
 
 def follow(records: Sequence[Path | str], tracking_uri: str, seconds: float, report: Path | None = None) -> None:
