@@ -49,9 +49,9 @@ def _make_unfinished(output: Path) -> tuple[Path, int]:
         unfinished = output.with_name(f".{output.name}.{secrets.token_hex(4)}.part")
         unfinished.mkdir()
         descriptor = os.open(unfinished, os.O_RDONLY)
-        # A file system may have no locks. Another process may have removed the folder before it was locked.
+        # A file system may have no locks. Another process may look at the folder just now, or remove it.
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         if unfinished.exists():
             return unfinished, descriptor
         os.close(descriptor)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import errno
+import fcntl
 import os
 import re
 import runpy
@@ -22,7 +24,7 @@ from bertline.planning.pruning import only_of, prunable
 from bertline.planning.recipes import write_recipes
 from bertline.results import paths
 from bertline.results.kept import model_of
-from bertline.unfinished import unfinished_folder
+from bertline.unfinished import is_in_use, unfinished_folder
 
 assert inputs  # the fixture
 
@@ -187,8 +189,43 @@ def test_an_old_unfinished_folder_is_pruned_unless_a_process_uses_it() -> None:
     """A ranking reads its tokenized collection for as long as it scores, and changes nothing there."""
     plan = plan_of(CONFIG)
     with unfinished_folder(Path("results/predictions/run.trec")) as folder:
+        inside = folder / ".passages.npy.part"
+        inside.touch()
+        os.utime(inside, (0, 0))
         os.utime(folder, (0, 0))
         assert not prunable(plan)
     folder.mkdir()
     os.utime(folder, (0, 0))
     assert [found.path for found in prunable(plan)] == [folder]
+
+
+def test_an_unfinished_folder_is_locked_even_if_another_process_looks_at_it_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = iter([BlockingIOError()])
+    flock = fcntl.flock
+
+    def looked_at(descriptor: int, flags: int) -> None:
+        if flags & fcntl.LOCK_NB and (error := next(looks, None)):
+            raise error
+        flock(descriptor, flags)
+
+    monkeypatch.setattr(fcntl, "flock", looked_at)
+    with unfinished_folder(Path("results/predictions/run.trec")) as folder:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        assert is_in_use(folder)
+        with unfinished_folder(Path("results/predictions/run.trec")):
+            assert folder.exists()
+
+
+def test_an_unfinished_folder_of_a_file_system_without_locks_is_pruned_when_it_is_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unsupported(descriptor: int, flags: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with unfinished_folder(Path("results/predictions/run.trec")) as folder:
+        assert not prunable(plan_of(CONFIG))
+        os.utime(folder, (0, 0))
+        assert [found.path for found in prunable(plan_of(CONFIG))] == [folder]

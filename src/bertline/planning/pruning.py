@@ -79,8 +79,8 @@ def _remains() -> Iterator[Path]:
         for folder in Path().glob(str(extracted))
         if Path(paths.DOCUMENTS.format(corpus=folder.parts[-3], part=folder.name)).exists()
     )
-    unfinished = (path for path in Path("results").rglob(".*.part") if not is_in_use(path))
-    found = {path for path in [*unfinished, *cleaned] if path.lstat().st_mtime < before}
+    old = [path for path in [*Path("results").rglob(".*.part"), *cleaned] if path.lstat().st_mtime < before]
+    found = {path for path in old if not any(is_in_use(one) for one in (path, *path.parents) if one.suffix == ".part")}
     yield from (path for path in found if found.isdisjoint(path.parents))  # the others are deleted with their folder
 
 
