@@ -898,10 +898,17 @@ def test_an_experiment_of_the_schema_is_one_that_mlflow_takes(record: Path, name
     assert MlflowClient(uri()).get_experiment_by_name(name) is not None
 
 
-@pytest.mark.parametrize(("name", "allowed"), [("Default", "any other"), ("x" * 501, "text of at most 500 characters")])
-def test_an_experiment_that_mlflow_does_not_take_is_one_line(name: str, allowed: str) -> None:
-    with pytest.raises(BertlineError, match=rf"experiment: given '{name}', allowed is {allowed}$"):
-        load(*with_experiment(name))
+def test_a_name_of_an_experiment_that_is_too_long_for_mlflow_is_one_line() -> None:
+    with pytest.raises(BertlineError, match=r"experiment: given 'x{501}', allowed is text of at most 500 characters$"):
+        load(*with_experiment("x" * 501))
+
+
+def test_mlflows_own_experiment_whose_files_only_a_server_takes_is_one_line(record: Path) -> None:
+    write(record, json.loads(record.read_text()) | {"experiment": "Default"})
+    with pytest.raises(
+        BertlineError, match="experiment: Default is one whose files only a server of MLflow takes; choose"
+    ):
+        track([record], uri())
 
 
 def test_in_an_experiment_that_a_person_renamed_the_runs_end(record: Path) -> None:

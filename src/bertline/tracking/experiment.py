@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertline.console import BertlineError
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
@@ -17,6 +19,8 @@ def find_or_create_experiment(client: MlflowClient, name: str, artifact_root: Pa
 
     Args:
         artifact_root: folder for the artifacts of a new experiment; None for the server's own.
+
+    Raises BertlineError without a server for an experiment whose artifacts only a server takes: MLflow's own, Default.
     """
     from mlflow.exceptions import MlflowException
 
@@ -28,6 +32,8 @@ def find_or_create_experiment(client: MlflowClient, name: str, artifact_root: Pa
             experiment = client.get_experiment_by_name(name)  # another tracker was first
             if experiment is None:
                 raise
+    if artifact_root and experiment.artifact_location.startswith("mlflow-artifacts:"):
+        raise BertlineError(f"experiment: {name} is one whose files only a server of MLflow takes; choose another name")
     if experiment.lifecycle_stage == "deleted":
         # In MLflow the name of a deleted experiment stays reserved.
         client.restore_experiment(experiment.experiment_id)
