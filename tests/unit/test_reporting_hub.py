@@ -132,10 +132,11 @@ def test_only_the_files_of_an_export_are_sent_and_a_dry_run_names_the_others(
     assert text.count("Not sent, since no export has them: copies, notes.txt, secret.") == 1
 
 
-def test_a_link_in_an_export_is_one_line(run: Path, server: Hub) -> None:
+@pytest.mark.parametrize("target", ["/etc/passwd", "gone.txt"])
+def test_a_link_in_an_export_is_one_line(run: Path, server: Hub, target: str) -> None:
     vocabulary = Path("results/runs/demo/export/vocab.txt")
     vocabulary.unlink()
-    vocabulary.symlink_to("/etc/passwd")
+    vocabulary.symlink_to(target)
     with pytest.raises(BertlineError, match=r"huggingface/vocab.txt is a link; copy the file to its place, then"):
         find_publication("demo")
 

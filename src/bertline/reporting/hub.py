@@ -301,10 +301,10 @@ def _checked(repository: str) -> str:
 
 def _files_of(folder: Path) -> dict[str, Path]:
     """Return an export's files by name. Raises BertlineError for a link, which may lead anywhere."""
-    files = {name: path for name in FILES if (path := folder / name).is_file()}
-    if link := next((path for path in files.values() if path.is_symlink()), None):
+    found = {name: folder / name for name in FILES}
+    if link := next((path for path in found.values() if path.is_symlink()), None):
         raise BertlineError(f"{link} is a link; copy the file to its place, then publish again")
-    return files
+    return {name: path for name, path in found.items() if path.is_file()}
 
 
 def _others_in(folder: Path) -> tuple[str, ...]:
