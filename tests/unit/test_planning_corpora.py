@@ -403,7 +403,7 @@ def test_thousands_of_shards_with_hardly_any_text_are_one_line(shards: object) -
     config = changed(corpora=corpora, datasets__both__corpora=["books"], datasets__both__shards=shards)
     assert plan_of(config).problems  # of a file whose size is not known
     corpora["books"]["paths"] = ["books/*"]
-    said = r"shards: \d+ shards of about 0\.2 MB of text have less than 1000 bytes each; give fewer"
+    said = r"shards: \d+ shards of about 200,000 bytes of text have less than 1000 each; give fewer"
     with pytest.raises(BertlineError, match=rf"^configuration: datasets\.both\.{said}"):
         plan_of(config)
     plan_of(config | {"datasets": {"both": config["datasets"]["both"] | {"shards": 1000}}})

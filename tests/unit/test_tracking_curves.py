@@ -285,7 +285,7 @@ def test_a_finished_training_has_one_file(run: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_memory_for_writing_does_not_grow_with_the_journal(tmp_path: Path) -> None:
     peaks = []
-    for count in (100, 1000):
+    for count in (100, 2000):  # as a list, the events of the latter take 2.4 MB
         lines = [journal_line(step) for step in range(1, count + 1)]
         points = [JournalPoint(line["step"], line["timestamp"], line["metrics"]) for line in lines]
         curves._write_events(points[:1], tmp_path / "first", has_all=True)  # it imports
@@ -293,7 +293,7 @@ def test_the_memory_for_writing_does_not_grow_with_the_journal(tmp_path: Path) -
         curves._write_events(points, tmp_path / "all", has_all=True)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 2 * peaks[0]
+    assert peaks[1] < peaks[0] + 500_000
 
 
 def test_event_files_of_an_earlier_version_are_written_anew(run: Path) -> None:

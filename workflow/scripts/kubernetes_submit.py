@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Submit one of Snakemake's jobs to Kubernetes, and print the name of its Job. Only snakemake calls this.
 
-example:
-  snakemake --cluster-generic-submit-cmd \\
-    "workflow/scripts/kubernetes_submit.py --manifests deploy/kubernetes/graph"
+example, as snakemake calls it:
+  python workflow/scripts/kubernetes_submit.py \\
+    --manifests deploy/kubernetes/graph jobscript.sh
 """
 
 from bertline.cluster.kubernetes import submit_job

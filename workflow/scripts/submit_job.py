@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Submit one of Snakemake's jobs to LSF, Cobalt, PBS or Grid Engine, and print its number. Only snakemake calls this.
 
-example:
-  snakemake --cluster-generic-submit-cmd workflow/scripts/submit_job.py
+example, as snakemake calls it:
+  python workflow/scripts/submit_job.py jobscript.sh
 """
 
 from bertline.cluster.scheduler_jobs import submit_job

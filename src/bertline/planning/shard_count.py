@@ -47,8 +47,8 @@ def check_number_of_shards(name: str, number: int, corpora: Sequence[CorpusEntry
     text = sum(size for corpus in corpora for size in _sizes(name, corpus))
     if text < number * LEAST_TEXT:
         raise BertlineError(
-            f"configuration: datasets.{name}.shards: {number} shards of about {text / 1e6:,.1f} MB of text have less "
-            f"than {LEAST_TEXT} bytes each; give fewer, such as {{megabytes: 200}}"
+            f"configuration: datasets.{name}.shards: {number} shards of about {text:,.0f} bytes of text have less than "
+            f"{LEAST_TEXT} each; give fewer, such as {{megabytes: 200}}"
         )
 
 
