@@ -18,8 +18,8 @@ class Lamb(Optimizer):
 
     Both moments are bias-corrected, gradients are averaged into the first one, epsilon is outside the root, weight
     decay is added to the update, and the update is scaled by the trust ratio |weight| / |update|. Query, key and value,
-    which are stored as one tensor, have a ratio each, as in NVIDIA's network. The training loop clips the gradient to a
-    global norm before.
+    which are stored as one tensor, have a ratio each, as in NVIDIA's network; so have the two halves of a gated layer.
+    The training loop clips the gradient to a global norm before.
 
     The two variants differ in the matrices and vectors to which a trust ratio applies:
 
