@@ -147,9 +147,11 @@ setup: $(READY) ## make .venv with pinned dependencies, each file checked by its
 # In another checkout the environment is for its tests, which would then import this one's bertline.
 $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/lock/,build.txt packages.txt torch.txt cuda.txt)
 	@$(recall_options)
-	@holder=$$(cd -P "$(VENV)" 2>/dev/null && cd -P .. && pwd -P); \
-		[ ! -d "$$holder/src/bertline" ] || [ "$$holder" = "$$(pwd -P)" ] || { echo "error: $(VENV) is the environment of $$holder, \
-	whose bertline this one would replace; remove the link, or, to use it as it is, run: touch $(READY)" >&2; exit 1; }
+	@holder=$$(CDPATH= cd -P "$(VENV)" 2>/dev/null && cd -P .. && pwd -P); \
+		[ -z "$$holder" ] || [ "$$holder" = "$$(pwd -P)" ] \
+		|| ! ls "$$holder/pyproject.toml" "$$holder/envs/install.py" "$$holder/src/bertline/__init__.py" > /dev/null 2>&1 \
+		|| { echo "error: $(VENV) is the environment of $$holder, whose bertline this one would replace; remove the link, \
+	or give another VENV (see envs/README.md)" >&2; exit 1; }
 	@[ "$$("$$PYTHON" -c 'import sys, venv, ensurepip; print(sys.version_info >= (3, 11))')" = True ] \
 		|| { echo "error: $$PYTHON needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
 	@echo "Setting up $(VENV): about two minutes, download speed aside"

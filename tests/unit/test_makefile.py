@@ -279,11 +279,12 @@ def unset(checkout: Path) -> Path:
     return checkout
 
 
-def set_up(folder: Path, *variables: str) -> tuple[int, list[Path]]:
+def set_up(folder: Path, *variables: str, **others: str) -> tuple[int, list[Path]]:
     """Set up, and use the environment, with another one active; return the status, and where programs ran."""
     path = f"{folder}/other/bin:{os.environ['PATH']}"
     command = ["make", "setup", "digests", f"PYTHON={folder}/python-without-pip", *variables]
-    status = subprocess.run(command, cwd=folder, env={"PATH": path, "HOME": str(folder)}, check=False).returncode
+    environment = {"PATH": path, "HOME": str(folder), **others}
+    status = subprocess.run(command, cwd=folder, env=environment, check=False).returncode
     prefixes = folder / "prefixes"
     return status, [Path(line) for line in prefixes.read_text().splitlines()] if prefixes.exists() else []
 
@@ -316,16 +317,45 @@ def test_the_environment_may_be_a_link_to_another_disk(unset: Path, exists: bool
     assert (unset / ".venv").is_symlink()
 
 
+@pytest.mark.parametrize("is_link", [True, False])
+def test_the_environment_may_be_beside_the_folder_of_checkouts(unset: Path, is_link: bool) -> None:
+    """As ~/venv of ~/src/bertline: the folder above it is no checkout."""
+    home = unset.with_name("home")
+    (home / "src").mkdir(parents=True)
+    (home / "venv").mkdir()
+    (home / "pyproject.toml").touch()
+    folder = unset.rename(home / "src/bertline")
+    if is_link:
+        (folder / ".venv").symlink_to(home / "venv")
+    status, used = set_up(folder, *([] if is_link else [f"VENV={home}/venv"]))
+    assert (status, [path.resolve() for path in used]) == (0, 2 * [home / "venv"])
+
+
+def make_checkout(folder: Path) -> None:
+    for name in ("pyproject.toml", "envs/install.py", "src/bertline/__init__.py", ".venv/bin/python"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def test_a_checkout_elsewhere_does_not_hinder_a_first_set_up(unset: Path) -> None:
+    """One in /, as containers may have it, here in another folder; and one in a folder that `cd` knows."""
+    other = unset.with_name("other")
+    make_checkout(other)
+    text = (unset / "Makefile").read_text()
+    assert '"$$holder/' in text
+    (unset / "Makefile").write_text(text.replace('"$$holder/', f'"$${{holder:-{other}}}/'))
+    assert set_up(unset, CDPATH=str(other)) == (0, 2 * [unset / ".venv"])
+
+
 def test_the_environment_of_another_checkout_is_not_set_up_again(unset: Path) -> None:
     other = unset.with_name("other")
-    for folder in (other / "src/bertline", unset / "src/bertline", other / ".venv/bin"):
-        folder.mkdir(parents=True)
+    make_checkout(other)
     (unset / ".venv").symlink_to(other / ".venv")
     status, said = answer_of(unset, "setup")
     assert (status, len(said)) == (2, 2)
     assert said[0] == (
-        f"error: .venv is the environment of {other}, whose bertline this one would replace; remove the link, or, to "
-        "use it as it is, run: touch .venv/ready"
+        f"error: .venv is the environment of {other}, whose bertline this one would replace; remove the link, or give "
+        "another VENV (see envs/README.md)"
     )
     assert not (other / ".venv/ready").exists()
     (unset / ".venv").unlink()
