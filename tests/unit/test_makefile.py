@@ -494,6 +494,7 @@ def answer_of(folder: Path, *arguments: str) -> tuple[int, list[str]]:
         (["demo", "PROFILE=profiles/slurm"], "make demo does not read PROFILE; it reads SET"),
         (["scores", "CONFIG=my.yaml"], "make scores does not read CONFIG; it reads no variable"),
         (["plan", "CONFIG="], "CONFIG is empty; name a file, or leave it out"),
+        (["mine", "CONFIG="], "CONFIG is empty; name a file, or leave it out"),
         (["track", "report", "RUN=demo"], "make track report does not read RUN; it reads RUNS"),
     ],
 )
@@ -509,6 +510,12 @@ def test_a_variable_that_a_target_does_not_read_is_one_line(checkout: Path, argu
 )
 def test_a_variable_is_for_any_of_the_targets(checkout: Path, arguments: list[str]) -> None:
     assert answer_of(checkout, *arguments) == (0, [])
+
+
+def test_an_empty_config_of_the_environment_matters_to_what_reads_it(checkout: Path) -> None:
+    made, *_ = calls_of(checkout, "mine", "TEXT=a", environment={"CONFIG": ""})
+    assert made[1][-1] == "mine.yaml"
+    assert calls_of(checkout, "plan", environment={"CONFIG": ""}) == []
 
 
 def test_what_each_target_reads_is_known(checkout: Path) -> None:
