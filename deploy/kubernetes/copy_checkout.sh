@@ -12,6 +12,12 @@ if [ ! -d "$to" ] || [ ! -w "$to" ]; then
     echo "error: $to is not a folder that user $(id -u) can write to" >&2
     exit 1
 fi
+# Other failures than 1 are of a file system without locks.
+exec 9> "$to/.copying.lock"
+flock -n 9 || [ $? != 1 ] || {
+    echo "error: another copy to $to runs; wait for its end" >&2
+    exit 1
+}
 names=()
 for name in * .[!.]*; do
     if [ -e "$name" ] && [ ! -L "$name" ] && [ "$name" != .venv ]; then

@@ -9,6 +9,8 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -149,7 +151,7 @@ def test_the_whole_graph_can_be_started_from_an_image_on_kubernetes(tmp_path: Pa
     (mine.with_name("config.yaml.new")).replace(mine)
     assert [path.relative_to(project) for path in project.rglob("*") if path.is_symlink()] == [Path(".venv")]
     assert (project / ".venv").resolve() == image / ".venv"
-    copied = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()} - {".copied.sha256"}
+    copied = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
     assert set(copied_into_an_image()) - copied == {
         "deploy/containers/finish.sh", "deploy/containers/remove_test_tools.py"
     }  # fmt: skip
@@ -212,7 +214,7 @@ def test_an_interrupted_copy_of_the_checkout_is_completed(image: Path, program: 
     done = copy_image(image)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (project / "src/a.py").read_text() == "third\n"
-    assert {path.name for path in project.glob(".cop*")} == {".copied.sha256"}
+    assert {path.name for path in project.glob(".cop*")} == {".copied.sha256", ".copying.lock"}
 
 
 def test_files_that_a_new_image_no_longer_has_are_deleted_from_the_checkout(image: Path) -> None:
@@ -231,6 +233,27 @@ def test_files_that_a_new_image_no_longer_has_are_deleted_from_the_checkout(imag
     shutil.rmtree(image / "src/new")
     assert copy_image(image).returncode == 0
     assert not (project / "src/new").exists()
+
+
+def test_two_copies_of_the_checkout_do_not_mix(image: Path) -> None:
+    """The second is refused while the first, whose tar waits here, has not ended."""
+    project, fakes = image.with_name("project"), image.with_name("fakes")
+    fakes.mkdir()
+    waiting, go = fakes / "waiting", fakes / "go"
+    wait = f"case $* in *--extract*) touch {waiting}; until [ -e {go} ]; do sleep 0.01; done;; esac"
+    (fakes / "tar").write_text(f'#!/bin/sh\n{wait}\nexec /bin/tar "$@"\n')
+    (fakes / "tar").chmod(0o755)
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(copy_image, image, PATH=f"{fakes}:{os.environ['PATH']}")
+        while not waiting.exists() and not first.done():
+            time.sleep(0.01)
+        second = copy_image(image)
+        go.touch()
+        assert first.result().returncode == 0
+    assert (second.returncode, second.stdout) == (1, "")
+    assert second.stderr == f"error: another copy to {project} runs; wait for its end\n"
+    assert copy_image(image).returncode == 0
+    assert (project / "src/a.py").read_text() == "first src/a.py\n"
 
 
 def test_an_image_has_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
