@@ -39,6 +39,24 @@ rm -rf "$aside"
 mkdir "$aside"
 tar --create --anchored --no-wildcards "${changed[@]/#/--exclude=}" "${names[@]}" | tar --extract --preserve-permissions --directory "$aside"
 echo "$sums" >> "$copying"
+# Before the moves, because a file may become a folder, and a folder a file. What is then in the way is a person's.
+comm -23 <(echo "$files") <(cut -c67- <<< "$sums" | sort) | comm -23 - <(echo "$others" | sort) | while IFS= read -r file; do
+    [ -d "$to/$file" ] || rm -f -- "$to/$file"
+    (cd "$to" && rmdir --parents --ignore-fail-on-non-empty -- "$(dirname "$file")" 2> /dev/null) || true
+done
+find "${names[@]}" -printf '%y %p\n' | while read -r kind path; do
+    if [ "$kind" = d ] && [ -e "$to/$path" ] && [ ! -d "$to/$path" ]; then
+        echo "error: $to/$path is a file of yours, and a folder in the image; move it away, and repeat" >&2
+        exit 1
+    fi
+    if [ "$kind" != d ] && [ -d "$to/$path" ]; then
+        find "$to/$path" -type d -empty -delete # as an interrupted call leaves them
+        if [ -d "$to/$path" ]; then
+            echo "error: $to/$path is a folder with files of yours, and a file in the image; move it away, and repeat" >&2
+            exit 1
+        fi
+    fi
+done
 (cd "$aside" && find . -type d) | while IFS= read -r folder; do
     mkdir -p "$to/$folder"
     find "$aside/$folder" -maxdepth 1 ! -type d -exec mv -f --target-directory="$to/$folder" {} +
@@ -49,10 +67,6 @@ for file in "${changed[@]}"; do
         cp -a -- "$file" "$to/$file.new"
         echo "$to/$file has your changes and stays; the image's version is $file.new"
     fi
-done
-comm -23 <(echo "$files") <(cut -c67- <<< "$sums" | sort) | comm -23 - <(echo "$others" | sort) | while IFS= read -r file; do
-    rm -f -- "$to/$file"
-    (cd "$to" && rmdir --parents --ignore-fail-on-non-empty -- "$(dirname "$file")" 2> /dev/null) || true
 done
 echo "$sums" > "$copied.part"
 mv "$copied.part" "$copied"

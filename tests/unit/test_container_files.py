@@ -256,6 +256,60 @@ def test_two_copies_of_the_checkout_do_not_mix(image: Path) -> None:
     assert (project / "src/a.py").read_text() == "first src/a.py\n"
 
 
+REPLACED = {**INTERRUPTED, "rm": '/bin/rm "$@"; case $* in */src/b*) exit 1;; esac'}
+
+
+def replace_file_and_folder(image: Path, *, is_folder: bool) -> None:
+    """Make src/b a folder with a file in another one, or a file."""
+    shutil.rmtree(image / "src/b", ignore_errors=True)
+    (image / "src/b").unlink(missing_ok=True)
+    if is_folder:
+        (image / "src/b/c").mkdir(parents=True)
+    (image / ("src/b/c/d.py" if is_folder else "src/b")).write_text(f"{is_folder}\n")
+
+
+@pytest.mark.parametrize("program", [None, *REPLACED])
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_file_may_become_a_folder_and_a_folder_a_file(image: Path, is_folder: bool, program: str | None) -> None:
+    """Also if the copy is interrupted."""
+    project, fakes = image.with_name("project"), image.with_name("fakes")
+    replace_file_and_folder(image, is_folder=is_folder)
+    assert copy_image(image).returncode == 0
+    replace_file_and_folder(image, is_folder=not is_folder)
+    if program:
+        fakes.mkdir()
+        (fakes / program).write_text(f"#!/bin/sh\n{REPLACED[program]}\n")
+        (fakes / program).chmod(0o755)
+        assert copy_image(image, PATH=f"{fakes}:{os.environ['PATH']}").returncode != 0
+    for _ in range(2):
+        done = copy_image(image)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert (project / ("src/b" if is_folder else "src/b/c/d.py")).read_text() == f"{not is_folder}\n"
+    assert {path.name for path in project.glob(".cop*")} == {".copied.sha256", ".copying.lock"}
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_changes_where_the_image_has_a_folder_or_a_file_are_moved_by_hand(image: Path, is_folder: bool) -> None:
+    project = image.with_name("project")
+    replace_file_and_folder(image, is_folder=is_folder)
+    assert copy_image(image).returncode == 0
+    mine = project / ("src/b/c/d.py" if is_folder else "src/b")
+    mine.write_text("mine\n")
+    replace_file_and_folder(image, is_folder=not is_folder)
+    kinds = ("folder with files", "file") if is_folder else ("file", "folder")
+    for _ in range(2):
+        done = copy_image(image)
+        assert (done.returncode, done.stdout) == (1, "")
+        told = f"is a {kinds[0]} of yours, and a {kinds[1]} in the image; move it away, and repeat"
+        assert done.stderr == f"error: {project}/src/b {told}\n"
+        assert mine.read_text() == "mine\n"
+    (project / "src/b").rename(project / "src/moved")
+    if is_folder:
+        (project / "src/b").mkdir()  # as an interruption while folders are removed may leave it
+    assert copy_image(image).returncode == 0
+    assert (project / ("src/b" if is_folder else "src/b/c/d.py")).read_text() == f"{not is_folder}\n"
+
+
 def test_an_image_has_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert DOCKERFILE.count("ENV BERTLINE_COMMIT=${COMMIT}") == DOCKERFILE.count("image.revision=") == 2
     assert "--build-arg COMMIT=" in (ROOT / "Makefile").read_text()
