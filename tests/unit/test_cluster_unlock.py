@@ -90,6 +90,27 @@ def test_a_snakemake_is_known_by_its_command(
         running.kill()
 
 
+@pytest.mark.parametrize(
+    ("program", "is_one"),
+    [
+        ("/Python.framework/Versions/3.12/Resources/Python.app/Contents/MacOS/Python", True),
+        ("/usr/bin/pypy3", True),
+        ("/usr/bin/snakemake", True),
+        ("/usr/bin/bash", False),
+    ],
+)
+def test_a_snakemake_runs_in_any_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, is_one: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command, pipe = [program, "-c", "echo started; read -r line", "snakemake"], subprocess.PIPE
+    with subprocess.Popen(command, executable="/bin/sh", stdin=pipe, stdout=pipe) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        assert (f"as process {running.pid};" in explain_lock()) is is_one
+        running.kill()
+
+
 @pytest.mark.parametrize("has_snakefile", [False, True])
 def test_a_folder_elsewhere_is_unlocked_by_its_own_snakefile_or_by_that_of_the_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_snakefile: bool

@@ -87,7 +87,8 @@ def _running_snakemake() -> int | None:
     for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
         words = [os.path.basename(word) for word in process.info["cmdline"] or []]
         # Anywhere, as in `python -X dev -m snakemake`: an error costs a look at the process, a removed lock a training.
-        is_snakemake = "snakemake" in words and words[0].startswith(("python", "pypy", "snakemake"))
+        # Framework builds on macOS run as Python.
+        is_snakemake = "snakemake" in words and words[0].lower().startswith(("python", "pypy", "snakemake"))
         is_one = process.info["cwd"] == here and is_snakemake
         # Those of single jobs take no lock, and a job in Slurm's queue may outlive the snakemake that submitted it.
         if is_one and "--nolock" not in words and process.info["pid"] not in own:
