@@ -455,6 +455,18 @@ def test_other_resources_of_the_manifests_stay(tmp_path, monkeypatch):
     }
 
 
+@pytest.mark.parametrize("resources", [None, {"requests": None, "limits": None}])
+def test_resources_of_the_manifests_may_be_empty(tmp_path, monkeypatch, resources):
+    monkeypatch.chdir(tmp_path)
+    rendered = manifests(str(tmp_path))
+    (container,) = rendered[-1]["spec"]["template"]["spec"]["containers"]
+    container["resources"] = resources
+    _, job, _ = kubernetes.fill(rendered, "mine", replace(REQUEST, gpus=0), [], "")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    size = {"cpu": "4", "memory": "2000M"}
+    assert container["resources"] == {"requests": size, "limits": size}
+
+
 def test_only_names_and_labels_of_the_job_are_replaced(tmp_path, monkeypatch):
     """Not those of images, claims, settings, nodes and namespaces that contain the Job's."""
     monkeypatch.chdir(tmp_path)

@@ -207,7 +207,7 @@ def _resources(given: dict[str, Any], request: Request) -> dict[str, Any]:
     size = {"cpu": str(request.cpus)} | ({"memory": f"{request.memory_mb}M"} if request.memory_mb else {})
     of_job = {"requests": size, "limits": size | ({GPU: str(request.gpus)} if request.gpus else {})}
     for kind, amounts in of_job.items():
-        others = {name: amount for name, amount in given.get(kind, {}).items() if name not in SIZE}
+        others = {name: amount for name, amount in (given.get(kind) or {}).items() if name not in SIZE}
         of_job[kind] = others | amounts
     return given | of_job
 
