@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -532,15 +533,11 @@ def test_a_folder_that_the_pods_do_not_have_is_refused(tmp_path, monkeypatch, mo
 
 
 def test_manifests_whose_job_kubectl_would_not_find_are_refused(tmp_path, monkeypatch):
-    """With `namespace:` or `namePrefix:` of a kustomization, Jobs would count as deleted, and run twice."""
+    """With `namePrefix:` of a kustomization, Jobs would count as deleted, and run twice."""
     monkeypatch.chdir(tmp_path)
     rendered = manifests(str(tmp_path))
     rendered[-1]["metadata"]["name"] = "alice-bertline-training"
     with pytest.raises(BertlineError, match=r"^the manifests need one Job, bertline-training, without a pre"):
-        kubernetes.fill(rendered, "mine", REQUEST, [], "")
-    rendered = manifests(str(tmp_path))
-    rendered[-1]["metadata"]["namespace"] = "alice"
-    with pytest.raises(BertlineError, match=r"^the manifests set the namespace alice; .* --namespace=alice$"):
         kubernetes.fill(rendered, "mine", REQUEST, [], "")
 
 
@@ -568,6 +565,10 @@ if (here / "refuses").exists() and (here / "refuses").read_text() in json.dumps(
     sys.exit("the server is not pleased")
 if sys.argv[1] == "kustomize":
     print((here / "manifests.json").read_text())
+elif sys.argv[1] == "config":
+    if not (here / "namespace").exists():
+        sys.exit("error: current-context must exist in order to minify")
+    print((here / "namespace").read_text())
 elif sys.argv[1:3] == ["get", "pods"]:
     print((here / "pods.json").read_text() if (here / "pods.json").exists() else '{"items": []}')
 elif sys.argv[1] == "get":
@@ -601,6 +602,37 @@ def kubectl(tmp_path, monkeypatch):
 
 def asked(kubectl: Path) -> list[Any]:
     return [json.loads(line) for line in (kubectl / "asked.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("of_context", "of_pod", "is_own"),
+    [
+        ("alice", None, True),
+        ("alice", "bob", True),
+        ("bob", "alice", False),
+        ("", "alice", True),  # the context has none
+        (None, "alice", True),  # there is no context, as in a Pod
+        (None, None, False),
+    ],
+)
+def test_the_manifests_may_only_have_the_namespace_of_kubectl(
+    kubectl, tmp_path, monkeypatch, of_context, of_pod, is_own
+):
+    """With another `namespace:`, Jobs would count as deleted, and run twice."""
+    monkeypatch.setattr(kubernetes, "NAMESPACE_OF_POD", tmp_path / "of-pod")
+    for path, namespace in ((kubectl / "namespace", of_context), (tmp_path / "of-pod", of_pod)):
+        if namespace is not None:
+            path.write_text(namespace)
+    rendered = manifests(str(tmp_path))
+    rendered[-1]["metadata"]["namespace"] = "alice"
+    own = of_context or of_pod or "default"
+    told = rf"^the manifests set the namespace alice, that of kubectl is {own}; .* --namespace=alice$"
+    with nullcontext() if is_own else pytest.raises(BertlineError, match=told):
+        kubernetes.fill(rendered, "mine", REQUEST, [], "")
+    rendered[0]["metadata"]["namespace"] = own
+    rendered[-1]["metadata"]["namespace"] = "carol"
+    with pytest.raises(BertlineError, match=r"^the manifests set the namespace carol, "):
+        kubernetes.fill(rendered, "mine", REQUEST, [], "")
 
 
 def test_what_belongs_to_a_job_is_made_after_it_and_deleted_with_it(kubectl, tmp_path):

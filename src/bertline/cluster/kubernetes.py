@@ -46,6 +46,7 @@ MAX_NAME = 52
 QUEUE = "kueue.x-k8s.io/queue-name"
 PROGRAM = "workflow/scripts/run_in_pod.py"  # of a Pod, in the manifests: a path in the checkout
 OF_JOB = "batch.kubernetes.io/job-name"  # a label of Pods
+NAMESPACE_OF_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 WITHOUT_CONFIGURATION = "localhost:8080"  # what kubectl then asks
 # Refusals that end by themselves, or when somebody logs in again: an old token, an object that others change or make at
 # the same time, a webhook that restarts.
@@ -148,13 +149,9 @@ def fill(
 
     Raises:
         BertlineError: if there is no Job of this name with a container `node`, it does not mount this folder, the
-            constraint is no label, or the objects have a namespace: kubectl looks for the Job in that of its context.
+            constraint is no label, or an object has another namespace than kubectl's own, where it looks for the Job.
     """
-    if namespace := next((one["metadata"]["namespace"] for one in rendered if "namespace" in one["metadata"]), None):
-        raise BertlineError(
-            f"the manifests set the namespace {namespace}; leave it out, and set it in kubectl's context: "
-            f"kubectl config set-context --current --namespace={namespace}"
-        )
+    _check_namespace(rendered)
     renamed = [_with_name(one, name) for one in rendered]
     shared = [one for one in rendered if one in renamed]
     own = [one for one in renamed if one not in rendered]
@@ -183,6 +180,22 @@ def fill(
             raise BertlineError(f"constraint: given '{label}'; write a node's label=value, as in gpu.type=a100")
         job["spec"]["template"]["spec"].setdefault("nodeSelector", {})[label] = value
     return shared, job, others
+
+
+def _check_namespace(rendered: list[dict[str, Any]]) -> None:
+    """Raise BertlineError if an object has another namespace than kubectl's own: of its context, or of its Pod."""
+    given = {one["metadata"]["namespace"] for one in rendered if one["metadata"].get("namespace")}
+    if not given:
+        return
+    own = ""
+    with suppress(BertlineError):  # there is no context
+        own = _kubectl("config", "view", "--minify", "--output=jsonpath={..namespace}").strip()
+    own = own or (NAMESPACE_OF_POD.read_text().strip() if NAMESPACE_OF_POD.exists() else "default")
+    for namespace in sorted(given - {own}):
+        raise BertlineError(
+            f"the manifests set the namespace {namespace}, that of kubectl is {own}; leave it out, and set it in "
+            f"kubectl's context: kubectl config set-context --current --namespace={namespace}"
+        )
 
 
 def _checkout() -> Path:
