@@ -663,7 +663,7 @@ def ranker(tmp_path: Path) -> tuple[FinetunedModel, list[Path]]:
 def test_what_a_killed_ranking_left_is_removed(
     tmp_path: Path, ranker: tuple[FinetunedModel, list[Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the next one, as other unfinished outputs are; and by pruning, which knows their names."""
+    """By the next one, as other unfinished outputs are; and by pruning, which finds it by its name."""
     unfinished: list[Path] = []
 
     def score(outputs: np.ndarray) -> np.ndarray:
