@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Parameter, Token
+from cyclopts import App, CycloptsError, Parameter, Token, convert
 from cyclopts.validators import Number
 
 from bertline.console import BertlineError, one_line_errors
@@ -44,13 +44,24 @@ def command_line(command: Callable[..., object], text: str | None) -> App:
         help_format="plaintext",
         version_flags=(),
         # An option takes all values that follow it, as in `--outputs a b`. Given again, the last value counts.
-        default_parameter=Parameter(consume_multiple=True, negative_iterable=(), allow_repeating=True),
+        default_parameter=Parameter(
+            consume_multiple=True, negative_iterable=(), allow_repeating=True, converter=_read_values
+        ),
         result_action="return_value",
         exit_on_error=False,
         print_error=False,
     )
     app.default(command)
     return app
+
+
+def _read_values(hint: Any, tokens: Sequence[Token]) -> Any:
+    """Convert the values of an option as cyclopts does, but refuse 1.5 for a whole number, which it rounds."""
+    return convert(hint, tokens, converter=_read_value)
+
+
+def _read_value(hint: Any, value: str) -> Any:
+    return hint(value) if hint in (int, float) else convert(hint, [value])
 
 
 def run_command(command: Callable[..., object], text: str | None) -> None:

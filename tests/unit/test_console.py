@@ -86,6 +86,7 @@ def test_help_states_what_the_signature_and_the_docstring_say(capsys: pytest.Cap
     [
         (["--unknown"], "error: Unknown option: --unknown"),
         (["--steps", "many"], 'error: Invalid value for --steps: unable to convert "many" into int.'),
+        (["--steps", "1.5"], 'error: Invalid value for --steps: unable to convert "1.5" into int.'),
         (["--steps", "0"], "error: steps: given 0"),
     ],
 )
