@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertline.console import BertlineError
-from bertline.corpus import sources
+from bertline.corpus import sources, warc
 from bertline.corpus.documents import tidy
 
 # The text of a page, as in section 6.10 of ISO 28500:2017 and in Common Crawl's WET files.
@@ -197,3 +197,48 @@ def test_pages_about_records_are_kept(tmp_path: Path, algorithm: str, encode: Ca
     assert [document["text"].count("WARC/1.0") for document in documents] == [1, 1]
     with pytest.raises(BertlineError, match=r"record 2 has another length than it states"):
         read(tmp_path, write(tmp_path / "b.wet.gz", unix, with_digest.replace(b"It ends.", b"It went.")))
+
+
+NEXT = len(record(3, "Lines.\nText."))
+
+
+@pytest.mark.parametrize("kind", ["warcinfo", "request", "response"])
+@pytest.mark.parametrize("longer", [NEXT, 2 * NEXT, 10**9])
+@pytest.mark.parametrize("name", ["a.warc.wet.gz", "a.warc.wet"])
+def test_no_text_is_lost_in_a_record_that_is_not_read(tmp_path: Path, name: str, longer: int, kind: str) -> None:
+    records = [record(number, "Lines.\nText.") for number in range(1, 6)]
+    records[1] = with_length(record(2, "Lines.\nText.", kind), longer)
+    with pytest.raises(BertlineError, match="record 2 has another length than it states"):
+        read(tmp_path, write(tmp_path / name, *records))
+
+
+@pytest.mark.parametrize("kind", ["response", "conversion"])
+@pytest.mark.parametrize("name", ["a.warc.wet.gz", "a.warc.wet"])
+def test_a_long_record_that_is_not_kept_has_its_length_and_no_further_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    """It is read in blocks: the next record's mark may lie on a boundary."""
+    monkeypatch.setattr(warc, "MAX_RECORD_BYTES", 1000)
+    monkeypatch.setattr(warc, "BLOCK_BYTES", 300)
+    monkeypatch.setattr(warc, "MARK_BYTES", 200)
+    first, last = record(1, "Text."), record(3, "Lines.\nText.")
+    for length in range(2000, 2310, 10):
+        content = random.Random(length).randbytes(length).replace(b"WARC", b"")  # noqa: S311
+        whole = record(2, content, kind)
+        documents, counts = read(tmp_path, write(tmp_path / name, first, whole, last))
+        assert len(documents) == 2
+        assert counts["dropped"] | counts["records_skipped"] in ({"oversized": 1}, {"response": 1})
+        with pytest.raises(BertlineError, match="record 2 has another length than it states"):
+            read(tmp_path, write(tmp_path / name, first, with_length(whole, NEXT), last, record(4, "Text.")))
+    with pytest.raises(BertlineError, match="is truncated in its record 2; download it again"):
+        read(tmp_path, write(tmp_path / name, first, whole[:-900]))
+    quoted = content + last + content
+    digest = b"WARC-Block-Digest: sha1:%s\r\nContent-Length:" % base64.b32encode(hashlib.sha1(quoted).digest())  # noqa: S324
+    with_digest = record(2, quoted, kind).replace(b"Content-Length:", digest, 1)
+    assert len(read(tmp_path, write(tmp_path / name, first, with_digest, last))[0]) == 2
+
+
+def test_the_message_about_what_is_no_record_is_short(tmp_path: Path) -> None:
+    """Of a file with a block of zeros at its end, as a tar archive has."""
+    with pytest.raises(BertlineError, match=r"record 2 is not a WARC record \(.{9,150}\); download"):
+        read(tmp_path, write(tmp_path / "a.wet", record(1, "Text."), bytes(5000)))

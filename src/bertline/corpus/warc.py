@@ -24,6 +24,9 @@ from bertline.corpus.unpacking import BUFFER_BYTES, Allowance, as_damage_error, 
 from bertline.files import Json
 
 MAX_RECORD_BYTES = 1 << 26  # read as a whole; Common Crawl truncates pages at 1 or 5 MiB
+# Of a record that is not kept: read at once, and searched again, as a next record's headers may begin there.
+BLOCK_BYTES, MARK_BYTES = 1 << 20, 1 << 16
+MAX_REASON = 60  # characters of what warcio says, which quotes whole lines
 _LENGTH = re.compile("[0-9]{1,15}")
 _NEXT_RECORD = re.compile(rb"\r\n\r\nWARC/1\.[0-9]\r\n(?:[^\r\n]+\r\n)*?(?i:WARC-Type):")
 
@@ -82,34 +85,47 @@ def _records(file: str, stream: Any, skipped: Counter[str]) -> Iterator[tuple[di
             if not _LENGTH.fullmatch(length) or not _id_in(headers) or not record.rec_type:
                 raise BertlineError(f"{file}, record {number} has no type, length or id; download the file again")
             is_text = record.rec_type == "conversion"
-            wanted = min(int(length), MAX_RECORD_BYTES + 1) if is_text else 0
-            content = record.raw_stream.read(wanted)
-            if len(content) < wanted:
-                raise BertlineError(f"{file} is truncated in its record {number}; download it again")
+            is_kept = is_text and int(length) <= MAX_RECORD_BYTES
+            content, missing, has_further = _read_content(record.raw_stream, int(length), headers, is_kept=is_kept)
             archive.read_to_end()  # counts an error if no blank line follows
-            if archive.err_count or _has_further_record(headers, content):
+            if archive.err_count or has_further:
                 raise BertlineError(f"{file}, record {number} has another length than it states; download it again")
+            if missing:
+                raise BertlineError(f"{file} is truncated in its record {number}; download it again")
             if is_text:
-                yield headers, content if wanted <= MAX_RECORD_BYTES else None
+                yield headers, content
             else:
                 skipped[record.rec_type] += 1
         while stream.read(BUFFER_BYTES):  # raises its EOFError again, which warcio takes for the end of the file
             pass
     except ArchiveLoadFailed as error:
         raise BertlineError(
-            f"{file}, record {number + 1} is not a WARC record ({error}); download the file again"
+            f"{file}, record {number + 1} is not a WARC record ({str(error)[:MAX_REASON]}); download the file again"
         ) from None
 
 
-def _has_further_record(headers: dict[str, str], content: bytes) -> bool:
-    """Return whether the content includes a next record: a page that quotes one has other line ends, or its digest."""
-    if not _NEXT_RECORD.search(content):
-        return False
+def _read_content(
+    stream: Any, length: int, headers: dict[str, str], *, is_kept: bool
+) -> tuple[bytes | None, int, bool]:
+    """Read a record's content, which is returned if it is kept.
+
+    Also return the number of bytes that are missing, and whether the content includes a next record: a page that quotes
+    one has other line ends, or its digest.
+    """
     algorithm, _, stated = headers.get("warc-block-digest", "").lower().partition(":")
-    if algorithm not in ("md5", "sha1", "sha256"):
-        return True
-    digest = hashlib.new(algorithm, content, usedforsecurity=False).digest()
-    return stated.rstrip("=") not in (digest.hex(), base64.b32encode(digest).decode().lower().rstrip("="))
+    digest = hashlib.new(algorithm, usedforsecurity=False) if algorithm in ("md5", "sha1", "sha256") else None
+    content, missing, has_mark = b"", length, False
+    while missing and (block := stream.read(missing if is_kept else BLOCK_BYTES)):
+        missing -= len(block)
+        content = block if is_kept else content[-MARK_BYTES:] + block
+        has_mark = has_mark or _NEXT_RECORD.search(content) is not None
+        if digest and (has_mark or not is_kept):  # of other pages it decides nothing
+            digest.update(block)
+    is_whole = digest is not None and stated.rstrip("=") in (
+        digest.hexdigest(),
+        base64.b32encode(digest.digest()).decode().lower().rstrip("="),
+    )
+    return content if is_kept else None, missing, has_mark and not is_whole
 
 
 def _id_in(headers: dict[str, str]) -> str:
