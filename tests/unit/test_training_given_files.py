@@ -26,16 +26,19 @@ from bertline.modeling.architectures import architecture_of
 from bertline.modeling.bert import BertForPreTraining
 from bertline.modeling.huggingface import export_huggingface
 from bertline.modeling.network_config import BertConfig, config_from_dict
+from bertline.modeling.weights import save_tensors
 from bertline.results.paths import DIGESTS_OF_INPUTS
 from bertline.training.given_files import (
     check_data,
     check_initial_weights,
     check_samples,
+    check_tokenizer,
     content_of,
     digest_of_samples,
     files_of_weights,
 )
 from bertline.training.initial import load_initial_weights, make_model
+from bertline.training.publishing import export_phase
 
 OTHER = "e" * 16
 
@@ -95,6 +98,31 @@ def test_a_training_is_not_resumed_on_other_samples(datasets: Path, tmp_path: Pa
     assert "changed.json has other samples" in refusal(given, changed, output)
     write_json(changed, {**card, "documents": 7})
     train(given, changed, output)
+
+
+def test_a_phase_is_not_exported_with_the_tokenizer_of_another_dataset(datasets: Path, tmp_path: Path) -> None:
+    phase = tmp_path / "phase"
+    network = BertForPreTraining(BertConfig.from_dict({**recipe()["model"], "vocab_size": 75}))
+    write_json(phase / "recipe.json", {**recipe(), "model": network.config.to_dict()})
+    save_tensors(phase / "model.safetensors", network.state_dict())
+    with pytest.raises(BertlineError) as refused:
+        export_phase(phase, datasets / "other/tokenizer.json", tmp_path / "export")
+    assert str(refused.value) == (
+        f"{datasets}/other/dataset.json is dataset {OTHER}, but recipe {'a' * 16} is for dataset {FINGERPRINT}; give "
+        f"results/datasets/{FINGERPRINT}/tokenizer.json, or plan a run on this one"
+    )
+    assert not (tmp_path / "export").exists()
+    export_phase(phase, datasets / "own/tokenizer.json", tmp_path / "export")
+
+
+def test_a_dataset_that_got_another_length_has_the_tokenizer_of_the_phases_before(tmp_path: Path) -> None:
+    given, card = {**recipe(), "dataset_without_lengths": "c" * 16}, {"fingerprint": OTHER}
+    write_json(tmp_path / "dataset.json", {**card, "fingerprint_without_lengths": "c" * 16})
+    check_tokenizer(given, tmp_path / "tokenizer.json")
+    for other in ({"fingerprint_without_lengths": "f" * 16}, {}):
+        write_json(tmp_path / "dataset.json", {**card, **other})
+        with pytest.raises(BertlineError, match=f"is dataset {OTHER}, but"):
+            check_tokenizer(given, tmp_path / "tokenizer.json")
 
 
 def test_a_dataset_of_more_lengths_has_the_same_samples_of_each(datasets: Path) -> None:

@@ -31,13 +31,18 @@ def content_of(digests: Iterable[str]) -> str:
     return fingerprint(sorted(digests))
 
 
-def check_dataset(recipe: Mapping[str, Any], card_json: Path, card: Mapping[str, Any]) -> None:
-    """Raise BertlineError if the dataset of a `card` is not that of the recipe; one made by hand may name none."""
+def check_dataset(
+    recipe: Mapping[str, Any], card_json: Path, card: Mapping[str, Any], *, needed: str = paths.CARD
+) -> None:
+    """Raise BertlineError if the dataset of a `card` is not that of the recipe; one made by hand may name none.
+
+    `needed` is the file of the dataset that the command takes.
+    """
     wanted = recipe.get("dataset")
     if wanted is not None and card["fingerprint"] != wanted:
         raise BertlineError(
             f"{card_json} is dataset {card['fingerprint']}, but recipe {recipe['fingerprint']} is for dataset "
-            f"{wanted}; give {paths.DATASET.format(dataset=wanted)}/{paths.CARD}, or plan a run on this one"
+            f"{wanted}; give {paths.DATASET.format(dataset=wanted)}/{needed}, or plan a run on this one"
         )
 
 
@@ -62,10 +67,16 @@ def check_samples(checkpoint: Path, state: Mapping[str, Any], card_json: Path, s
 
 
 def check_tokenizer(recipe: Mapping[str, Any], tokenizer_json: Path) -> None:
-    """Raise BertlineError if the dataset.json next to a tokenizer is not that of the recipe's dataset."""
+    """Raise BertlineError if the dataset.json next to a tokenizer is not that of the recipe's dataset.
+
+    It may be that of the same dataset with other lengths, which has the same tokenizer.
+    """
     card_json = tokenizer_json.parent / paths.CARD
-    if recipe.get("tokenizer") is None and card_json.exists():
-        check_dataset(recipe, card_json, {"fingerprint": read_object(card_json).get("fingerprint")})
+    if recipe.get("tokenizer") is not None or not card_json.exists():
+        return
+    card, same = read_object(card_json), recipe.get("dataset_without_lengths")
+    if same is None or card.get("fingerprint_without_lengths") != same:
+        check_dataset(recipe, card_json, {"fingerprint": card.get("fingerprint")}, needed=tokenizer_json.name)
 
 
 def check_data(recipe: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from bertline.modeling.network_config import config_from_dict
 from bertline.modeling.weights import load_tensors
 from bertline.results import paths
 from bertline.training.checkpoints import checkpoint_at, load_checkpoint
+from bertline.training.given_files import check_tokenizer
 from bertline.training.progress import Best
 
 logger = logging.getLogger(__name__)
@@ -49,15 +50,18 @@ def publish_phase(output: Path, weights: Path, journal: Path, recipe: Mapping[st
 
 
 def export_phase(phase: Path, tokenizer: Path, output: Path, *, step: int | None = None) -> None:
-    """Write a finished phase as a Hugging Face directory. Raises BertlineError if it is not finished.
+    """Write a finished phase as a Hugging Face directory.
 
     Args:
         phase: the phase's folder.
         tokenizer: the dataset's tokenizer.json.
         output: the directory to write.
         step: of a checkpoint to write instead of the published weights.
+
+    Raises BertlineError if the phase is not finished, and for the tokenizer of another dataset.
     """
     recipe = read_object(phase / paths.RECIPE, "fingerprint", "model")
+    check_tokenizer(recipe, tokenizer)
     if step is None:
         weights = load_tensors(phase / paths.WEIGHTS)
     else:
