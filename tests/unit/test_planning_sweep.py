@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import runpy
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -349,6 +350,26 @@ def test_a_killed_rank_is_a_size_that_does_not_fit(tmp_path: Path, monkeypatch: 
     (tmp_path / "time_steps.py").write_text(killing.format("SIGSEGV"))
     with pytest.raises(BertlineError, match=r"a trial of some steps failed: .* was ended by SIGSEGV"):
         run_trial({}, processes=1, threads=1, options=[])
+
+
+def test_a_trial_in_a_job_with_a_walltime_gets_no_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its scripts do not save, and have no option --stop-after-minutes."""
+    for name in ("launch.py", "start_ranks.py"):
+        (tmp_path / name).write_text((CONFIG.parent / "workflow/scripts" / name).read_text())
+    (tmp_path / "time_steps.py").write_text(
+        "import json, pathlib, sys\n"
+        "output = pathlib.Path(sys.argv[sys.argv.index('--output') + 1])\n"
+        "output.write_text(json.dumps({'arguments': sys.argv}))\n"
+    )
+    (tmp_path / "squeue").write_text("#!/bin/sh\nprintf '%-400s%-400s%-400s%-2000s' 77 RUNNING 59:30 0\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setattr("bertline.planning.trials.SCRIPTS", tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for variable, value in (("SLURM_JOB_ID", "77"), ("BERTLINE_JOB_ENDS", str(time.time() + 3600))):
+        with monkeypatch.context() as job:
+            job.setenv(variable, value)
+            arguments = run_trial({}, processes=1, threads=1, options=[])["arguments"]
+        assert "--stop-after-minutes" not in arguments
 
 
 def test_without_gpus_a_sweep_times_the_cpus(

@@ -1,7 +1,8 @@
 """Time the steps of a fine-tuning's recipe on random tokens. launch.py starts it, as it does finetune.py.
 
 example:
-  python workflow/scripts/launch.py --processes-per-node 2 --threads 2 -- \\
+  python workflow/scripts/launch.py --processes-per-node 2 --threads 2 \\
+    --no-deadline -- \\
     workflow/scripts/time_finetuning.py --recipe recipe.json --threads 2 \\
     --output speed.json
 """

@@ -61,6 +61,7 @@ def launch(
     checkpoints: Path | None = None,
     attempt: int = 1,
     minutes_to_save: NonNegativeFloat = 5.0,
+    deadline: bool = True,
     options: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
 ) -> NoReturn:
     """Run a script in all ranks, as a part of a scheduler's job if this process is in one, and exit.
@@ -82,6 +83,7 @@ def launch(
         checkpoints: folder in which progress is read and attempts are counted.
         attempt: 1 for a start by the user, which resets the count.
         minutes_to_save: time between the script's stop and the end of the job's walltime.
+        deadline: --no-deadline for a script that does not save, and has no --stop-after-minutes.
         options: further options of the script, as one shell word.
 
     Raises:
@@ -95,7 +97,7 @@ def launch(
         raise BertlineError("`additional_nodes` needs a job of Slurm on its own nodes; leave them out, see site.yaml")
     os.environ[TOKEN] = pods.shared_token(nodes) or secrets.token_hex(16)
     schedulers.export_own_job()
-    job = slurm.own_job()
+    job = slurm.own_job() if deadline else None
     pod = pods.own_pod()
     if pod is not None and nodes > 1:
         nodes = pods.wait_for_pods(pod, nodes, checkpoints)
@@ -104,12 +106,12 @@ def launch(
         restart = attempt == 1 and (job is None or job.restarts == 0)
         _count_attempt(checkpoints, restart=restart, job=pod.uid if pod else None)
     left = job.minutes_left if job else schedulers.minutes_left()
-    deadline = []
-    if left is not None:
+    stop = []
+    if deadline and left is not None:
         stop_after = left - min(minutes_to_save, MAX_SHARE_TO_SAVE * left)
-        deadline = ["--stop-after-minutes", f"{stop_after:.3f}"]
+        stop = ["--stop-after-minutes", f"{stop_after:.3f}"]
     starter = [sys.executable, str(Path(sys.argv[0]).absolute().with_name(STARTER))]
-    program = Program([*script, *deadline, *more], starter, port, bind)
+    program = Program([*script, *stop, *more], starter, port, bind)
     with _recorded_signals() as received:
         status = _run_on_hosts(program, listed, launcher) if listed else _run_in_job(program, kinds, threads)
     # A person's own job also runs a notebook, a script, or other trainings.

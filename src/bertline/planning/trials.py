@@ -35,7 +35,8 @@ def run_trial(recipe: Json, *, processes: int, threads: int, options: Sequence[s
         given, measured = Path(folder, paths.RECIPE), Path(folder, "speed.json")
         write_json(given, recipe)
         shared = ["--threads", str(threads)]
-        launch = [str(SCRIPTS / "launch.py"), "--processes-per-node", str(processes), *shared, "--", str(script)]
+        placement = ["--processes-per-node", str(processes), *shared, "--no-deadline"]
+        launch = [str(SCRIPTS / "launch.py"), *placement, "--", str(script)]
         arguments = ["--recipe", str(given), "--output", str(measured), "--seconds", str(seconds), *shared, *options]
         command = [sys.executable, *launch, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
