@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from plan_helpers import CONFIG, changed, inputs, plan_of
 
+from bertline.console import BertlineError
 from bertline.planning.inputs import cards_of_report
 from bertline.planning.patterns import find_files, fixed_part
 from bertline.results import paths
@@ -94,6 +97,39 @@ def test_two_links_to_a_folder_above_are_not_followed(no_hang: Callable[[], None
     Path("books/deep/other.txt").touch()
     assert find_files("books/**/o*") == (["books/deep/other.txt", "books/one.txt"], [])
     assert find_files("books/**/*/**/o*") == (["books/deep/other.txt"], [])
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+@pytest.mark.parametrize(
+    ("call", "pattern", "place"),
+    [
+        ("scandir", "books/**/*.txt", "books/deep"),
+        ("scandir", "books/*/*.txt", "books/deep"),
+        ("stat", "books/**/*.txt", "books/deep/two.txt"),
+        ("stat", "books/deep/two.txt", "books/deep/two.txt"),
+        ("stat", "books/*/lower/*.txt", "books/deep/lower"),
+    ],
+)
+def test_files_that_cannot_be_looked_for_are_not_left_out_silently(
+    monkeypatch: pytest.MonkeyPatch, code: int, call: str, pattern: str, place: str
+) -> None:
+    """Root may read every folder, so the calls are replaced."""
+    Path("books/deep").mkdir()
+    Path("books/deep/two.txt").touch()
+    real = getattr(os, call)
+
+    def refusing(path: str | Path, *args: Any, **options: Any) -> Any:
+        if str(path).startswith("books/deep") and (call == "scandir" or str(path) != "books/deep"):
+            raise OSError(code, os.strerror(code), str(path))
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(os, call, refusing)
+    with pytest.raises(BertlineError) as raised:
+        plan_of(changed(corpora__books__paths=[pattern]))
+    assert str(raised.value) == (
+        f"configuration: corpora.books.paths: {place} cannot be read: {os.strerror(code)}; make it readable, or name "
+        "only folders without it"
+    )
 
 
 NAMES = st.sampled_from(["a", "b.txt", ".h", "x[1].txt", "é.TXT", "a?b"])

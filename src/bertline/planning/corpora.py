@@ -307,13 +307,13 @@ def expand(problems: list[str], key: str, patterns: list[str]) -> list[Path]:
     """Return the files that match the patterns; one without a match, or with links that lead nowhere, is a problem."""
     files: list[Path] = []
     for pattern in patterns:
-        found, lost = find_files(pattern)
-        for path in (*found, *lost):
-            check_is_utf8(path)
-            try:
+        try:
+            found, lost = find_files(pattern)
+            for path in (*found, *lost):
+                check_is_utf8(path)
                 check_for_snakemake(path)
-            except BertlineError as error:
-                raise BertlineError(f"configuration: {key}: {error}") from None
+        except BertlineError as error:
+            raise BertlineError(f"configuration: {key}: {error}") from None
         files += map(Path, found)
         if lost:
             also = f", and {len(lost) - 1} more lead nowhere" if lost[1:] else ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import glob
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -28,7 +30,8 @@ def check_for_snakemake(path: str) -> None:
 def find_files(pattern: str) -> tuple[list[str], list[str]]:
     """Return the files that match `pattern`, and the links that do and lead nowhere; both are sorted.
 
-    Links to folders are followed, but not back to a folder above.
+    Links to folders are followed, but not back to a folder above. Raises BertlineError for a folder that cannot be
+    read: its files would be left out silently.
     """
     if os.path.basename(pattern) in ("", "."):  # only folders match
         return [], []
@@ -36,7 +39,7 @@ def find_files(pattern: str) -> tuple[list[str], list[str]]:
     parts = Path(pattern).parts[len(start.parts) :]
     once = [part for number, part in enumerate(parts) if parts[number : number + 2] != ("**", "**")]
     found = sorted(set(map(str, _matches(start, once, (os.path.realpath(start),)))))
-    files = [path for path in found if Path(path).is_file()]
+    files = [path for path in found if stat.S_ISREG(_mode_of(path))]
     others = sorted(set(found).difference(files))
     return files, [path for path in others if os.path.islink(path) and not os.path.exists(path)]
 
@@ -56,7 +59,7 @@ def _matches(folder: Path, parts: Sequence[str], above: tuple[str, ...]) -> Iter
         if not rest:
             yield path
         real = os.path.realpath(path)
-        if deeper and os.path.isdir(path) and (part == ".." or real not in above):
+        if deeper and stat.S_ISDIR(_mode_of(path)) and (part == ".." or real not in above):
             yield from _matches(path, deeper, (*above, real))
 
 
@@ -70,9 +73,27 @@ def _names(folder: Path, part: str, *, folders: bool) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if not (folders and entry.is_file(follow_symlinks=False))]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise _unreadable(folder, error) from None
     return [name for name in fnmatch.filter(names, part) if part.startswith(".") or not name.startswith(".")]
+
+
+def _mode_of(path: Path | str) -> int:
+    """Return the type and the permissions of what a path leads to, 0 if that is nothing."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return 0
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return 0
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path | str, error: OSError) -> BertlineError:
+    return BertlineError(f"{path} cannot be read: {error.strerror}; make it readable, or name only folders without it")
 
 
 def fixed_part(pattern: str) -> Path:
