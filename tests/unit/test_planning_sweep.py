@@ -143,6 +143,23 @@ def test_speed_up_is_by_the_same_global_batch() -> None:
     assert {row["sequences"] for row in rows} == {100}
 
 
+def test_a_row_has_the_micro_batch_that_so_many_processes_compute() -> None:
+    """With more of them, each has fewer sequences of the step."""
+    asked = []
+
+    def record(recipe: Json, processes: int, tokens: int) -> Json:
+        asked.append(tokens)
+        return trial()(recipe, processes, tokens)
+
+    def micro_batches(recipe: Json, size: int, numbers: list[int]) -> list[int]:
+        return [row["micro_batch_size"] for row in by_processes(recipe, numbers, micro_batch_size=size, trial=record)]
+
+    assert micro_batches(PHASE, 100, [1, 2, 3]) == [100, 50, 34]
+    assert asked == [128 * 100, 128 * 50, 128 * 34]
+    assert micro_batches(FINETUNING, 32, [1, 2, 5]) == [32, 16, 7]
+    assert micro_batches(FINETUNING, 8, [1, 2]) == [8, 8]
+
+
 def test_a_pair_of_a_ranking_has_two_sequences() -> None:
     pairs: Json = {"task": "ranking", "settings": {**FINETUNING["settings"], "objective": "pairwise"}}
     asked = []

@@ -222,16 +222,21 @@ def sizes(first: int, last: int, *, most: int) -> list[int]:
 
 
 def occurring(recipe: Json, tried: Sequence[int], processes: int) -> list[int]:
-    """Return the sizes of the micro-batches that a training makes of these, without repetitions.
+    """Return the sizes of the micro-batches that a training makes of these, without repetitions."""
+    return sorted({_occurring(recipe, size, processes) for size in tried})
+
+
+def _occurring(recipe: Json, size: int, processes: int) -> int:
+    """Return the size of the micro-batches that a training makes of at most `size` sequences.
 
     A phase divides a process's part of a step evenly: of 100 sequences, 16 at once are 15, and 64 are 50.
     """
+    settings = recipe["settings"]
     if "task" in recipe:
-        return list(tried)
+        return int(min(size, -(-settings["batch_size"] // processes)))
     from bertline.training.micro_batch import rows_of  # PyTorch takes seconds, and no error needs it
 
-    settings, tokens = recipe["settings"], tokens_of_example(recipe)
-    return sorted({rows_of(size * tokens, settings, processes) for size in tried})
+    return rows_of(size * tokens_of_example(recipe), settings, processes)
 
 
 def by_micro_batch(recipe: Json, tried: Sequence[int], *, processes: int, trial: Trial) -> Iterator[Json]:
@@ -258,14 +263,18 @@ def by_micro_batch(recipe: Json, tried: Sequence[int], *, processes: int, trial:
 def by_processes(recipe: Json, numbers: Sequence[int], *, micro_batch_size: int, trial: Trial) -> Iterator[Json]:
     """Yield the speed of one global batch with each number of processes, ascending.
 
+    Args:
+        micro_batch_size: at most; a process may have fewer sequences of the batch.
+
     Each row also has `speed_up`, the first row's time of a step divided by its own, and `efficiency`, the speed-up
     divided by how many times as many processes there are.
     """
-    sequences = _sequences(recipe, max(numbers) * micro_batch_size)
+    recipe = _with_batch(recipe, _sequences(recipe, max(numbers) * micro_batch_size))
     first: Json | None = None
     for processes in sorted(numbers):
-        row: Json = {"micro_batch_size": micro_batch_size, "processes": processes}
-        row |= trial(_with_batch(recipe, sequences), processes, micro_batch_size * tokens_of_example(recipe))
+        size = _occurring(recipe, micro_batch_size, processes)
+        row: Json = {"micro_batch_size": size, "processes": processes}
+        row |= trial(recipe, processes, size * tokens_of_example(recipe))
         if not row["fits"]:
             yield row
             return

@@ -70,14 +70,14 @@ def table_of_micro_batches(rows: Sequence[Json]) -> str:
 
 def table_of_scaling(rows: Sequence[Json]) -> str:
     """Return a table for the terminal."""
-    headers = ["processes", "ms a step", "speed-up", "efficiency", "sequences/s"]
+    headers = ["processes", "micro-batch", "ms a step", "speed-up", "efficiency", "sequences/s"]
     lines = []
     for row in rows:
         speed = ["does not fit", "", "", ""]
         if row["fits"]:
             speed = [f"{1000 * row['step_seconds']:,.1f}", *(f"{row[key]:.2f}" for key in ("speed_up", "efficiency"))]
             speed.append(f"{row['sequences_per_second']:,.1f}")
-        lines.append([str(row["processes"]), *speed])
+        lines.append([str(row["processes"]), str(row["micro_batch_size"]), *speed])
     return tabulate(lines, headers=headers, disable_numparse=True, stralign="right")
 
 
