@@ -44,11 +44,11 @@ def problems(packages: Iterable[metadata.Distribution]) -> list[str]:
     lines = []
     for package in packages:
         found = licences(package)
-        exceptions = [value["named"] for name, value in listed["exceptions"].items() if fnmatch(package.name, name)]
-        if (found and set(found) <= set(listed["allowed"])) or found in exceptions:
+        excepted = [value["named"] for name, value in listed["exceptions"].items() if fnmatch(package.name, name)]
+        if (found and set(found) <= set(listed["allowed"])) or any(found in named for named in excepted):
             continue
-        named = " and ".join(repr(name) for name in found) or "no licence"
-        lines.append(f"error: {package.name} {package.version} names {named}, which envs/licences.toml does not allow")
+        names = " and ".join(repr(name) for name in found) or "no licence"
+        lines.append(f"error: {package.name} {package.version} names {names}, which envs/licences.toml does not allow")
     return sorted(lines)
 
 

@@ -387,6 +387,43 @@ def test_an_exception_holds_for_the_licence_it_was_made_for(tmp_path: Path) -> N
         assert len(load("licences").problems(metadata.distributions(path=[str(tmp_path)]))) == count
 
 
+PROPRIETARY = "License-Expression: LicenseRef-NVIDIA-Proprietary"
+CLASSIFIED = "License: LicenseRef-NVIDIA-Proprietary\nClassifier: License :: Other/Proprietary License"
+# As the metadata of the files on PyPI name them. After `make lock`, look them up for each new version.
+LICENCES_FOR_CUDA = {
+    "cuda-bindings 13.5.0": "License-Expression: Apache-2.0",
+    "cuda-pathfinder 1.9.0": "License-Expression: Apache-2.0",
+    "cuda-toolkit 13.0.3.0": "",
+    "nvidia-cublas 13.1.1.3": PROPRIETARY,
+    "nvidia-cuda-cupti 13.0.85": CLASSIFIED,
+    "nvidia-cuda-nvrtc 13.0.88": CLASSIFIED,
+    "nvidia-cuda-runtime 13.0.96": PROPRIETARY,
+    "nvidia-cudnn-cu13 9.20.0.48": PROPRIETARY,
+    "nvidia-cufft 12.0.0.61": CLASSIFIED,
+    "nvidia-cufile 1.15.1.6": CLASSIFIED,
+    "nvidia-curand 10.4.0.35": CLASSIFIED,
+    "nvidia-cusolver 12.0.4.66": CLASSIFIED,
+    "nvidia-cusparse 12.6.3.3": CLASSIFIED,
+    "nvidia-cusparselt-cu13 0.8.1": "License: NVIDIA Proprietary Software",
+    "nvidia-nccl-cu13 2.29.7": PROPRIETARY,
+    "nvidia-nvjitlink 13.5.37": PROPRIETARY,
+    "nvidia-nvshmem-cu13 3.4.5": PROPRIETARY,
+    "nvidia-nvtx 13.0.85": "License: Apache 2.0\nClassifier: License :: Other/Proprietary License",
+    "triton 3.7.1": "Classifier: License :: OSI Approved :: MIT License",
+}
+
+
+def test_the_licences_of_what_torch_needs_for_cuda_are_allowed(tmp_path: Path) -> None:
+    """Where the tests run, the small build of torch may be installed, without them."""
+    assert sorted(LICENCES_FOR_CUDA) == sorted(f"{name} {version}" for name, (version, _) in read_lock("cuda").items())
+    for package, fields in LICENCES_FOR_CUDA.items():
+        name, version = package.split()
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n{fields}\n")
+    assert load("licences").problems(metadata.distributions(path=[str(tmp_path)])) == []
+
+
 CLEAN = {"name": "clean", "version": "1", "vulns": []}
 HOLE = {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "fix_versions": ["2"], "description": "..."}
 
