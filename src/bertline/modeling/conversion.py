@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import pickle
 import re
-import shutil
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +22,8 @@ from bertline.encoding.normalizer import removes_joiners, settings_of
 from bertline.encoding.tokenizer import (
     BERT_MAX_WORD_LENGTH,
     find_tokenizer,
+    is_byte_level,
+    is_unigram,
     read_tokenizer,
     save_tokenizer,
     take_tokenizer,
@@ -42,7 +43,7 @@ from bertline.modeling.huggingface_config import (
 from bertline.modeling.network_config import BertConfig, NetworkConfig
 from bertline.modeling.pair_template import uses_token_types
 from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
-from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
+from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary, write_words
 from bertline.results import paths
 from bertline.tasks.task import Head
 
@@ -204,29 +205,36 @@ def export_tensorflow(model: Path, output: Path) -> None:
         model: a folder in Hugging Face's layout, pretrained or fine-tuned.
         output: the folder to write; one that contains nothing but such files is replaced.
 
-    Raises BertlineError for a network that Google's code does not have, a tokenizer that is not WordPiece, and weights
-    that are damaged, incomplete or not those of their configuration.
+    Raises BertlineError for a network that Google's code does not have, a tokenizer that is not WordPiece or has other
+    entries than the weights, and weights that are damaged, incomplete or not those of their configuration.
     """
     config = read_configuration(model / paths.CONFIG)
     if type(config) is not BertConfig:
         raise BertlineError(f"{model} is not a BERT; only BERT has a TensorFlow checkpoint of Google's names")
-    vocabulary = model / "vocab.txt"
-    if not vocabulary.exists():
-        raise BertlineError(f"{vocabulary} does not exist; Google's code needs a WordPiece vocabulary")
-    head = head_of(config, model / paths.CONFIG)
+    vocabulary = find_tokenizer(model)
+    tokenizer = read_tokenizer(vocabulary)
+    if is_byte_level(tokenizer) or is_unigram(tokenizer):
+        raise BertlineError(
+            f"{vocabulary} is not WordPiece, which Google's code needs; choose a model with a vocab.txt"
+        )
+    described = model / paths.CONFIG
+    check_vocabulary(tokenizer, vocabulary, config.vocab_size, described, padding=MAX_PADDING, advice="get them again")
+    head = head_of(config, described)
     _, weights = load_huggingface(model, head)
     if head is not None:
         _check_complete(config, head, weights, model)
-    tokenizer, tensors = read_tokenizer(find_tokenizer(model)), {}
+    else:
+        config = _without_unused_words(config, tokenizer, model)
+    tensors = {}
     for name, tensor in to_huggingface(config, weights, head).items():
         theirs = _name_in_tensorflow(name)
         tensors[theirs] = tensor.numpy().T if theirs.endswith("/kernel") else tensor.numpy()
     with write_folder_atomically(output, replaces=GOOGLE_FILES, sources=[model]) as folder:
         write_checkpoint(folder / "bert_model.ckpt", tensors)
-        described = dataclasses.asdict(config) | {"hidden_act": GOOGLE_ACTIVATIONS[config.hidden_act]}
+        settings = dataclasses.asdict(config) | {"hidden_act": GOOGLE_ACTIVATIONS[config.hidden_act]}
         kept = (*GOOGLE_KEYS, *(["layer_norm_eps"] if config.layer_norm_eps != GOOGLE_EPSILON else []))
-        write_json(folder / "bert_config.json", {key: described[key] for key in kept})
-        shutil.copyfile(vocabulary, folder / "vocab.txt")
+        write_json(folder / "bert_config.json", {key: settings[key] for key in kept})
+        write_words(tokenizer, folder / "vocab.txt")
     if config.hidden_act == "gelu":
         logger.info(
             "%s: Google's code computes gelu by its tanh approximation, this network by erf: outputs differ a little",

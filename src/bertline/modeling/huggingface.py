@@ -22,12 +22,12 @@ from bertline.encoding.tokenizer import (
     save_tokenizer,
     special_token_ids,
 )
-from bertline.files import write_folder_atomically, write_json, write_text
+from bertline.files import write_folder_atomically, write_json
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.huggingface_config import HuggingFaceNames, names_of, read_configuration, unused_positions_of
 from bertline.modeling.network_config import NetworkConfig
 from bertline.modeling.pair_template import TYPES, has_token_types, mark_second_text
-from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary
+from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary, write_words
 from bertline.modeling.weights import load_tensors, save_tensors
 from bertline.results import paths
 from bertline.tasks.task import Head
@@ -329,8 +329,7 @@ def _write_tokenizer(
     if is_byte_level(tokenizer) or is_unigram(tokenizer):
         write_json(directory / paths.TOKENIZER_CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", **shared})
         return identifiers | special
-    words = sorted(identifiers, key=lambda word: identifiers[word])
-    write_text(directory / "vocab.txt", "".join(f"{word}\n" for word in words))
+    write_words(tokenizer, directory / "vocab.txt")
     normalizer = settings_of(tokenizer)
     # A BertTokenizer of transformers has its own limit and removes joiners, whatever tokenizer.json says.
     is_bert_tokenizer = tokenizer.model.max_input_chars_per_word == BERT_MAX_WORD_LENGTH and removes_joiners(tokenizer)

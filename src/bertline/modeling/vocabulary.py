@@ -1,4 +1,4 @@
-"""Agreement of a network's vocabulary with a tokenizer's."""
+"""Agreement of a network's vocabulary with a tokenizer's, and its vocab.txt."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from bertline.console import BertlineError
 from bertline.encoding.normalizer import settings_of
 from bertline.encoding.tokenizer import find_tokenizer, read_tokenizer
+from bertline.files import write_text
 from bertline.results import paths
 
 # Some models have more embedding rows than words: they pad to a multiple of up to 128, which suits matrix units.
@@ -42,6 +43,12 @@ def check_vocabulary(
         raise BertlineError(f"{source} has {needed} entries where {weights} has {rows}; {advice}")
     if any(Path(weights, name).exists() for name in paths.TOKENIZER_FILES):
         _check_equal(tokenizer, source, find_tokenizer(Path(weights)), advice)
+
+
+def write_words(tokenizer: Tokenizer, path: Path) -> None:
+    """Write a tokenizer's entries as a vocab.txt, one a line in the order of their ids."""
+    entries = tokenizer.get_vocab()
+    write_text(path, "".join(f"{word}\n" for word in sorted(entries, key=lambda word: entries[word])))
 
 
 def _check_equal(tokenizer: Tokenizer, source: Path | str, path: Path, advice: str) -> None:
