@@ -129,8 +129,8 @@ def test_figures_are_wellformed_and_tables_hold_the_numbers(record: Path) -> Non
         "lengths-512.svg",
         "loss-by-hours.svg",
         "loss-by-tokens.svg",
-        "loss-phase1.svg",
-        "loss-phase2.svg",
+        "loss-of-phase1.svg",
+        "loss-of-phase2.svg",
         "scores.svg",
         "throughput.svg",
     ]
@@ -145,9 +145,24 @@ def test_figures_are_wellformed_and_tables_hold_the_numbers(record: Path) -> Non
     assert int(everything["skipped"]) == sum(int(line["skipped"]) for line in reasons)
     assert int(everything["read"]) == int(everything["kept"]) + int(everything["skipped"])
     journal = [json.loads(line) for line in Path("results/phases/phase1/metrics.jsonl").read_text().splitlines()]
-    with open("report/tables/demo/phase1.csv", newline="") as file:
+    with open("report/tables/demo/curve-of-phase1.csv", newline="") as file:
         curve = list(csv.DictReader(file))
     assert [float(line["train/mlm_loss"]) for line in curve] == [line["metrics"]["train/mlm_loss"] for line in journal]
+
+
+@pytest.mark.parametrize("names", [("scores", "by-tokens"), ("summary", "by-hours"), ("cleaning", "overlap")])
+def test_a_phase_of_any_name_takes_the_place_of_no_other_table_or_figure(record: Path, names: tuple[str, str]) -> None:
+    write_report([record], Path("before"))
+    content = json.loads(record.read_text())
+    for phase, name in zip(content["phases"], names, strict=True):
+        phase["name"] = name
+    write(record, content)
+    write_report([record], Path("report"))
+    before, after = contents(Path("before")), contents(Path("report"))
+    assert len(after) == len(before)
+    for path in before:
+        if path.startswith(("tables/", "figures/")) and "phase" not in path:
+            assert after[path] == before[path], path
 
 
 def test_what_the_report_before_wrote_is_removed_and_what_a_person_put_there_stays(record: Path) -> None:
@@ -363,8 +378,8 @@ def test_a_phase_without_a_trigram_baseline_is_drawn_without_it(record: Path) ->
     for path in Path("results/phases").glob("*/trigram.json"):
         path.unlink()
     write_report([record], Path("without"))
-    assert "trigram" in Path("with/figures/demo/loss-phase1.svg").read_text()
-    assert "trigram" not in Path("without/figures/demo/loss-phase1.svg").read_text()
+    assert "trigram" in Path("with/figures/demo/loss-of-phase1.svg").read_text()
+    assert "trigram" not in Path("without/figures/demo/loss-of-phase1.svg").read_text()
 
 
 def test_several_runs_share_a_page_and_the_same_run_twice_is_refused(record: Path) -> None:
@@ -415,7 +430,7 @@ def test_two_records_of_one_name_are_distinguished(record: Path) -> None:
     assert "Differences demo-012345 demo-fedcba seed 42 1" in as_text(page)
     models = [address for address in elements.addresses if address.startswith("../../")]
     assert any(address.startswith("../../kept/") for address in models)
-    assert Path("results/report/of-both/figures/demo-fedcba/loss-phase1.svg").exists()
+    assert Path("results/report/of-both/figures/demo-fedcba/loss-of-phase1.svg").exists()
 
 
 def test_runs_of_one_name_are_distinguished_also_from_a_run_that_is_named_so(tmp_path: Path, record: Path) -> None:

@@ -193,7 +193,7 @@ class _Section:
         self.environment = _environment(run)
         drawn: tuple[ToText, ToText] = figures.loss_curve, alternatives.of_loss_curve
         self.loss_figures = [
-            self._figure(f"loss-{phase.name}", f"Loss of {phase.name} by step", *drawn, phase) for phase in trained
+            self._figure(f"loss-of-{phase.name}", f"Loss of {phase.name} by step", *drawn, phase) for phase in trained
         ]
         self.cost = cost_of(run.phases)
         self.all_phases_finished = all(phase.finished for phase in run.phases)
@@ -224,7 +224,7 @@ class _Section:
         if self.overlap:
             self._table("overlap", data.overlap_table(run.dataset.card))
         for phase in trained:
-            self._table(phase.name, _curve_table(phase))
+            self._table(f"curve-of-{phase.name}", _curve_table(phase))
 
     def _figure(self, name: str, *figure: Any, **content: Any) -> Figure:
         return _figure(self._files, f"{self.run.name}/{name}", *figure, record=self.run.fingerprint, **content)
