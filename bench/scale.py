@@ -31,7 +31,7 @@ from bertline.corpus.documents import read_documents
 from bertline.corpus.index import INDEX_TYPE
 from bertline.corpus.removal import write_removals
 from bertline.corpus.signatures import SIGNATURE_TYPE
-from bertline.encoding.card import describe_files
+from bertline.encoding.description import describe_files
 from bertline.encoding.layout import open_samples
 from bertline.results import paths
 
@@ -56,14 +56,14 @@ class Size(NamedTuple):
 
 
 class CardCost(NamedTuple):
-    """What reading the encoded files for a dataset's card takes: seconds to open them and to read them, and MB."""
+    """What describing the encoded files for a dataset's card takes: seconds to open and to read them, and MB."""
 
     files: int
     bytes: int
     opening: float
     reading: float
     peak: float
-    of_open_file: float
+    of_description: float
 
 
 WIKIPEDIA, TERABYTE = Size(20e9, 7e6, 25e9), Size(1e12, 500e6, 0.0)
@@ -144,18 +144,20 @@ def measure_stages(folder: Path, work: Path) -> tuple[Inputs, dict[str, tuple[fl
 
 
 def _measured_card(files: dict[int, list[Path]]) -> CardCost:
-    process, began = psutil.Process(), time.process_time()
-    before = process.memory_info().rss
-    opened = [[open_samples(path) for path in of_length] for of_length in files.values()]
-    is_open, growth = time.process_time(), process.memory_info().rss - before
-    for of_length in opened:
-        describe_files(of_length)
     every = [path for of_length in files.values() for path in of_length]
+    began = time.process_time()
+    for path in every:
+        open_samples(path)
+    opened = time.process_time()
+    process = psutil.Process()
+    before = process.memory_info().rss
+    described = [describe_files(of_length) for of_length in files.values()]
+    growth = process.memory_info().rss - before
     return CardCost(
-        len(every),
+        sum(map(len, described)),
         sum(path.stat().st_size for path in every),
-        is_open - began,
-        time.process_time() - is_open,
+        opened - began,
+        time.process_time() - opened - (opened - began),
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         growth / len(every) / 1e6,
     )
@@ -185,7 +187,7 @@ def row_of_card(cost: CardCost, text: float) -> list[str]:
         duration(cost.opening * number / cost.files + cost.reading * size.text_bytes / encoded)
         for size, number in files.items()
     ]
-    at_most = cost.peak + cost.of_open_file * (files[TERABYTE] - cost.files)
+    at_most = cost.peak + cost.of_description * (files[TERABYTE] - cost.files)
     of = f"{cost.files} files, {cost.bytes / 1e9:.1f} GB"
     measured = f"{duration(cost.opening + cost.reading)}, {cost.peak:.0f} MB ({of})"
     return ["write_dataset_card, one job", measured, *cells, f"{at_most:,.0f} MB"]

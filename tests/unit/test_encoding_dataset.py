@@ -234,6 +234,28 @@ def test_a_card_counts_documents_of_the_dataset_that_overlap(copied: Path) -> No
         assert card["evaluation_overlap"]["cola"]["corpora"]["news"] == expected
 
 
+def test_a_card_is_written_and_validated_with_fewer_open_files_than_the_dataset_has(tmp_path: Path) -> None:
+    shards = [f"{number:05d}" for number in range(40)]
+    card = make_dataset(tmp_path, sizes=dict.fromkeys([*shards, "held_out"], (2, 1)))
+    before = card.read_bytes()
+    program = """
+import json, resource, sys
+from pathlib import Path
+from bertline.encoding.card import write_card
+from bertline.encoding.validation import validate_dataset
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+card = Path(sys.argv[1])
+content = json.loads(card.read_text())
+recipe = {key: content[key] for key in ("fingerprint", "fingerprint_without_lengths", "settings")}
+counts = {name: sorted(card.parent.glob(f"{name}-*.counts.json")) for name in ("news", "books")}
+write_card({**recipe, "sequence_lengths": [32, 64]}, card.parent, counts)
+print(validate_dataset(card))
+"""
+    done = subprocess.run([sys.executable, "-c", program, card], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("valid: 120 documents and 3 held out"), done.stderr
+    assert card.read_bytes() == before
+
+
 def test_a_dataset_without_samples_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         BertlineError, match="the dataset of news, books has no sample of length 32 to train on"

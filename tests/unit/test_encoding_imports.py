@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +277,43 @@ def test_an_import_without_a_usable_sample_is_one_line(tmp_path: Path, vocabular
         f"{tmp_path / 'out'}: the files of length 8 have no usable sample to train on; give others, or leave out this "
         "length"
     )
+
+
+def test_more_files_are_imported_than_may_be_open(tmp_path: Path, vocabulary: Path) -> None:
+    columns = {name: values[:1] for name, values in GPAULOSKI.items()}
+    for number in range(60):
+        changes = {("input_ids", 0, 1): 5 + number % 15, ("input_ids", 0, 2): 5 + number // 15}
+        write(tmp_path / f"{number}.hdf5", columns, changes)
+    program = """
+import resource, sys
+from pathlib import Path
+from bertline.encoding.imports import import_dataset
+resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+folder = Path(sys.argv[1])
+print(import_dataset(sorted(folder.glob("*.hdf5")), folder / "vocab.txt", folder / "ours"))
+"""
+    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("length 8: 60 samples to train on"), done.stderr
+
+
+def test_a_file_too_many_is_not_called_damaged(tmp_path: Path) -> None:
+    path = make_dataset(tmp_path).parent / "seq32/00000.h5"
+    program = """
+import os, resource, sys
+from bertline.console import BertlineError
+from bertline.encoding.layout import open_samples
+open_samples(sys.argv[1])
+highest = max(map(int, os.listdir("/proc/self/fd")))
+for allowed in range(highest, highest + 3):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    try:
+        open_samples(sys.argv[1])
+    except BertlineError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
+    message = f"{path} cannot be opened: this process may open no more files; raise the limit (`ulimit -n`)"
+    assert set(done.stdout.splitlines()) == {message}
 
 
 def test_the_layouts_small_files_are_imported(tmp_path: Path, vocabulary: Path) -> None:

@@ -35,12 +35,11 @@ encode_shard(recipe, "00000", folder)
 READ = """
 import sys
 from pathlib import Path
-from bertline.encoding.card import describe_files
-from bertline.encoding.layout import open_samples
+from bertline.encoding.description import describe_files
 from bertline.encoding.validation import validate_samples
 folder = Path(sys.argv[1])
 validate_samples(folder / "seq128/00000.h5")
-describe_files([open_samples(folder / "seq128/00000.h5")])
+describe_files([folder / "seq128/00000.h5"])
 """
 OPEN = """
 import sys

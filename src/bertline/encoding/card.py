@@ -6,19 +6,19 @@ import base64
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from bertline.console import BertlineError, progress
+from bertline.console import BertlineError
 from bertline.corpus.overlap import sum_up_overlap
 from bertline.corpus.removal import overlap_template
 from bertline.corpus.shards import read_pieces, read_plan
 from bertline.corpus.sources import files_of_dataset
 from bertline.encoding.advice import warnings_of
-from bertline.encoding.card_format import SPLITS, check_belongs
-from bertline.encoding.layout import LAYOUT_VERSION, SampleFile, open_samples
+from bertline.encoding.card_format import check_belongs
+from bertline.encoding.description import FileDescription, describe_files, describe_length, samples_of_corpora
+from bertline.encoding.layout import LAYOUT_VERSION
 from bertline.encoding.tokenizer import continuations, load_tokenizer, special_token_ids
 from bertline.files import Json, Recipe, one_line_damage, read_object, sha256_of_file, write_json
 from bertline.results import paths
@@ -26,10 +26,7 @@ from bertline.results.paths import HELD_OUT
 
 logger = logging.getLogger(__name__)
 
-HISTOGRAM_BINS = 16
-THREADS = 8  # hashing runs without Python's lock
-# Attributes that the card sums over the training files of a sequence length, and over all files of the first length.
-COUNTS_OF_LENGTH = ("samples", "tokens", "unplaced_tokens", "samples_with_random_next", "samples_without_partner")
+# Attributes that the card sums over all files of the first length.
 COUNTS_OF_TEXT = (
     "sentences",
     "text_tokens",
@@ -72,7 +69,7 @@ def write_card(
     plan = read_plan(directory / paths.PLAN)
     shards = sorted(plan["shards"], key=lambda shard: (shard == HELD_OUT, shard))
     files = {
-        length: [open_samples(directory / paths.SAMPLES.format(length=length, shard=shard)) for shard in shards]
+        length: describe_files([directory / paths.SAMPLES.format(length=length, shard=shard) for shard in shards])
         for length in recipe["sequence_lengths"]
     }
     # Dropped documents are in no shard, and are shown as such.
@@ -88,7 +85,7 @@ def write_card(
     return finish_card(directory, described, files)
 
 
-def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[SampleFile]]) -> Json:
+def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[FileDescription]]) -> Json:
     """Add the tokenizer and the encoded files to a card and write it as dataset.json.
 
     Args:
@@ -105,13 +102,17 @@ def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[Sample
         **card,
         "layout_version": LAYOUT_VERSION,
         "tokenizer": describe_tokenizer(directory / paths.TOKENIZER),
-        "sequence_lengths": {str(length): describe_files(of_length) for length, of_length in files.items()},
+    }
+    for length, of_length in files.items():
+        for file in of_length:
+            check_belongs(file.path, file.attributes, file.entry, card, length)
+    card |= {
+        "sequence_lengths": {str(length): describe_length(of_length) for length, of_length in files.items()},
         "documents": sum(attributes["documents"] for attributes in of_text) - held_out,
         "held_out_documents": held_out,
         **{name: sum(attributes[name] for attributes in of_text) for name in COUNTS_OF_TEXT},
     }
-    for length, of_length in files.items():
-        check_files(card, length, of_length)
+    for length in files:
         if not card["sequence_lengths"][str(length)]["samples"]:
             if "imported" in card:
                 raise BertlineError(
@@ -130,13 +131,6 @@ def finish_card(directory: Path, card: Json, files: Mapping[int, Sequence[Sample
     return card
 
 
-def check_files(card: Json, length: int, files: Sequence[SampleFile]) -> None:
-    """Check files of one length, in the card's order, against their entries there. Raises BertlineError."""
-    section = card["sequence_lengths"][str(length)]
-    for file, entry in zip(files, (entry for split in SPLITS for entry in section[split]), strict=True):
-        check_belongs(file, entry, card, length)
-
-
 def describe_tokenizer(path: Path) -> Json:
     """Return the card's description of a tokenizer.json."""
     tokenizer = load_tokenizer(path)
@@ -150,48 +144,10 @@ def describe_tokenizer(path: Path) -> Json:
     }
 
 
-def describe_files(files: Sequence[SampleFile]) -> Json:
-    """Return the entries of one sequence length's files, with their digests, and the totals of the training files.
-
-    Several threads read the files, all of which it has to read.
-    """
-    entries: dict[str, list[Json]] = {split: [] for split in SPLITS}
-    totals: Counter[str] = Counter()
-    length = files[0].attributes["sequence_length"]
-    edges = np.unique(np.linspace(0, length, HISTOGRAM_BINS + 1).round().astype(int))
-    histogram = np.zeros(len(edges) - 1, dtype=np.int64)
-    with ThreadPoolExecutor(THREADS) as pool:
-        described = pool.map(lambda file: _describe_file(file, edges), files)
-        for file, (entry, of_file) in zip(
-            files, progress(described, description="files", unit="files", total=len(files)), strict=True
-        ):
-            if file.path.name.startswith(HELD_OUT):
-                entries[HELD_OUT].append(entry)
-                continue
-            entries["train"].append(entry)
-            totals.update({key: file.attributes[key] for key in COUNTS_OF_LENGTH})
-            histogram += of_file
-    return {
-        **entries,
-        **{key: totals[key] for key in COUNTS_OF_LENGTH},
-        "length_histogram": {"edges": edges.tolist(), "counts": histogram.tolist()},
-    }
-
-
-def _describe_file(file: SampleFile, edges: np.ndarray) -> tuple[Json, np.ndarray]:
-    """Return a file's entry, and its histogram of lengths."""
-    counts = {key: file.attributes[key] for key in ("samples", "tokens")}
-    name = f"{file.path.parent.name}/{file.path.name}"
-    histogram = np.zeros(len(edges) - 1, dtype=np.int64)
-    for block in file.blocks():
-        histogram += np.histogram(file.lengths(block), edges)[0]
-    return {"file": name, "sha256": sha256_of_file(file.path), **counts}, histogram
-
-
 def _describe_corpora(
     plan: Json,
     counts: Mapping[str, Sequence[Path | str]],
-    files: Mapping[int, Sequence[SampleFile]],
+    files: Mapping[int, Sequence[FileDescription]],
     sources: Mapping[str, Json],
 ) -> list[Json]:
     """Return for each corpus its counts summed over its parts, what was removed, and what is in the files."""
@@ -202,7 +158,7 @@ def _describe_corpora(
     indices = {name: index for index, name in enumerate(planned)}
     if missing := sorted(set(planned) - set(counts)):
         raise BertlineError(f"no counts are given for {', '.join(missing)}; the plan has documents of it")
-    samples = {length: _samples_of_corpora(of_length, len(counts)) for length, of_length in files.items()}
+    samples = {length: samples_of_corpora(of_length, len(counts)) for length, of_length in files.items()}
     described = []
     for name, of_parts in counts.items():
         total: Json = {"kept": 0, "dropped": {}}
@@ -226,17 +182,6 @@ def _describe_corpora(
             entry["sequence_lengths"][str(length)] = {"samples": number, "tokens": tokens}
         described.append(entry)
     return described
-
-
-def _samples_of_corpora(files: Sequence[SampleFile], corpora: int) -> np.ndarray:
-    """Return int64 [corpora, 2]: samples of each corpus, by the document of the first segment, and their tokens."""
-    totals = np.zeros((corpora, 2), dtype=np.int64)
-    for file in files:
-        for block in file.blocks():
-            indices = file.corpus_index[block]
-            totals[:, 0] += np.bincount(indices, minlength=corpora)
-            totals[:, 1] += np.bincount(indices, weights=file.lengths(block), minlength=corpora).astype(np.int64)
-    return totals
 
 
 def _add(total: Json, counts: Json) -> None:

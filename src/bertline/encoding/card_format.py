@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bertline.console import BertlineError
-from bertline.encoding.layout import LAYOUT_VERSION, SampleFile
+from bertline.encoding.layout import LAYOUT_VERSION
 from bertline.encoding.tokenizer import SPECIAL_TOKENS
 from bertline.files import Json, read_json
 from bertline.results.paths import HELD_OUT
@@ -79,7 +79,7 @@ def _wrong(path: Path | str, key: str, given: Any, allowed: str) -> BertlineErro
     )
 
 
-def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: int) -> None:
+def check_belongs(path: Path, attributes: Mapping[str, Any], entry: Json, card: Json, sequence_length: int) -> None:
     """Check a file's attributes against the card and its entry there. Raises BertlineError if they differ."""
     expected = {
         "tokenizer_sha256": (card["tokenizer"]["sha256"], "was encoded with another tokenizer"),
@@ -89,9 +89,9 @@ def check_belongs(file: SampleFile, entry: Json, card: Json, sequence_length: in
         "tokens": (entry["tokens"], "has another number of tokens"),
     }
     for name, (value, problem) in expected.items():
-        if file.attributes[name] != value:
+        if attributes[name] != value:
             raise BertlineError(
-                f"{file.path} {problem} than stated in its dataset.json ({file.attributes[name]} instead of {value}); "
+                f"{path} {problem} than stated in its dataset.json ({attributes[name]} instead of {value}); "
                 f"{remedy(card)}"
             )
 

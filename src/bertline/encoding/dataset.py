@@ -266,7 +266,7 @@ def open_dataset(card: Path | str, sequence_length: int, split: str) -> SampleRe
     _allow_open_files(len(entries), card)
     files = [open_samples(Path(card).parent / entry["file"]) for entry in entries]
     for file, entry in zip(files, entries, strict=True):
-        check_belongs(file, entry, content, sequence_length)
+        check_belongs(file.path, file.attributes, entry, content, sequence_length)
     return SampleReader(files, sequence_length, content)
 
 

@@ -9,6 +9,7 @@ the file. Therefore all writes go through a Python file, which keeps the error.
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 from collections.abc import Iterator
@@ -75,8 +76,8 @@ def open_hdf5(path: Path, advice: str) -> Iterator[h5py.File]:
         path: of the file.
         advice: what to do, the last part of messages.
 
-    Raises BertlineError for a file that is missing or damaged, and for a dataset that is a link, is stored elsewhere,
-    claims more than is stored, or cannot be unpacked.
+    Raises BertlineError for a file that is missing, damaged or one too many, and for a dataset that is a link, is
+    stored elsewhere, claims more than is stored, or cannot be unpacked.
     """
     try:
         with h5py.File(path, "r") as file:
@@ -90,6 +91,10 @@ def open_hdf5(path: Path, advice: str) -> Iterator[h5py.File]:
         *(OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError),
         *(OverflowError, IndexError, MemoryError),
     ) as error:
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            raise BertlineError(
+                f"{path} cannot be opened: this process may open no more files; raise the limit (`ulimit -n`)"
+            ) from None
         reason = " ".join(str(error).split())
         raise BertlineError(f"{path}: is not a complete file of samples ({reason}); {advice}") from None
 

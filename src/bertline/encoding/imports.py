@@ -17,6 +17,7 @@ import numpy as np
 from bertline.command_line import Files
 from bertline.console import BertlineError, progress
 from bertline.encoding.card import describe_tokenizer, finish_card
+from bertline.encoding.description import describe_files
 from bertline.encoding.interchange import (
     UNUSABLE,
     Block,
@@ -26,7 +27,7 @@ from bertline.encoding.interchange import (
     reasons_against,
     violations_of,
 )
-from bertline.encoding.layout import SampleFile, open_samples, write_samples
+from bertline.encoding.layout import write_samples
 from bertline.encoding.ranges import offsets_of_blocks
 from bertline.encoding.tokenizer import save_tokenizer, take_with_options
 from bertline.files import SNAKEMAKES, Json, check_replaceable, read_object, sha256_of_file
@@ -90,15 +91,15 @@ def import_dataset(
     digests = {split: [source["sha256"] for source in of_split] for split, of_split in sources.items()}
     made_from = {"layout": layout, "files": digests, "tokenizer": taken["sha256"]}
     name_of_result = fingerprint({**made_from, "versions": stage_versions("import")})
-    written: dict[int, list[SampleFile]] = {length: [] for length in lengths}
+    written: dict[int, list[Path]] = {length: [] for length in lengths}
     dropped = Counter[str](dict.fromkeys(UNUSABLE, 0))
     for file, shard in progress(_shards(files), description="importing", unit="files"):
         path = output / f"seq{file.sequence_length}/{shard}.h5"
         dropped.update(_import_file(file, path, taken, {"fingerprint": name_of_result, "shard": shard}))
-        written[file.sequence_length].append(open_samples(path))
-    objectives = {
-        file.attributes["pair_objective"] for of_length in written.values() for file in of_length if len(file)
-    }
+        written[file.sequence_length].append(path)
+    described = {length: describe_files(of_length) for length, of_length in written.items()}
+    of_files = [file.attributes for of_length in described.values() for file in of_length]
+    objectives = {attributes["pair_objective"] for attributes in of_files if attributes["samples"]}
     if len(objectives) > 1:
         raise BertlineError("some of the files hold pairs of segments, some single ones; import them separately")
     documents = len(written[lengths[0]])
@@ -109,7 +110,7 @@ def import_dataset(
         "static_masks": layout == "nvidia",
         "corpora": [{"name": name, "documents": documents, "read": documents, "kept": documents, "dropped": {}}],
     }
-    card = finish_card(output, card, written)
+    card = finish_card(output, card, described)
     lines = []
     for length, section in card["sequence_lengths"].items():
         samples = sum(entry["samples"] for entry in section[HELD_OUT])

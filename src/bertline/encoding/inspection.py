@@ -66,7 +66,7 @@ def _problems_of_native(file: SampleFile, tokenizer: Json | None) -> Iterator[st
     for length, section in card["sequence_lengths"].items():
         for entry in (entry for split in SPLITS for entry in section[split] if entry["file"] == name):
             try:
-                check_belongs(file, entry, card, int(length))
+                check_belongs(file.path, file.attributes, entry, card, int(length))
             except BertlineError as error:
                 yield str(error)
             if sha256_of_file(file.path) != entry["sha256"]:

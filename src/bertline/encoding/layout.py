@@ -208,8 +208,8 @@ def open_samples(path: Path | str) -> SampleFile:
         names = COLUMNS | MASK_COLUMNS if "mask_offsets" in file else COLUMNS
         places = {name: _place(file, name, attributes["vocab_size"], path) for name in names}
         digests = {name: read_attribute(file[name], "sha256", str) for name in places}
-    with path.open("rb") as opened:
-        memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        with path.open("rb") as opened:
+            memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)  # keeps a descriptor
     whole = np.frombuffer(memory, dtype=np.uint8)
     arrays = {}
     for name, (offset, size, dtype) in places.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -12,8 +11,9 @@ import numpy as np
 from cyclopts.types import PositiveInt
 
 from bertline.console import BertlineError, progress
-from bertline.encoding.card import COUNTS_OF_TEXT, check_files, describe_files, describe_tokenizer
-from bertline.encoding.card_format import SPLITS, read_card
+from bertline.encoding.card import COUNTS_OF_TEXT, describe_tokenizer
+from bertline.encoding.card_format import SPLITS, check_belongs, read_card
+from bertline.encoding.description import FileDescription, describe_file, describe_length
 from bertline.encoding.layout import ADVICE, SAMPLES_PER_BLOCK, SampleFile, StaticMasks, open_samples
 from bertline.encoding.samples import PAIR_OBJECTIVES
 from bertline.encoding.violations import Violation, Violations, faulty_segments
@@ -41,7 +41,7 @@ def _validate(content: Json, card: Path, processes: int) -> str:
         tokenizer == describe_tokenizer(directory / tokenizer["file"]),
         f"{card} does not describe the {tokenizer['file']} next to it",
     )
-    files: dict[str, list[SampleFile]] = {}
+    files: dict[str, list[FileDescription]] = {}
     # In the order in which the card's counts were taken from them: JSON sorts the lengths as text.
     sections = sorted(content["sequence_lengths"].items(), key=lambda item: int(item[0]))
     for length, section in sections:
@@ -49,10 +49,11 @@ def _validate(content: Json, card: Path, processes: int) -> str:
         samples = [directory / entry["file"] for entry in entries]
         with ProcessPoolExecutor(processes) as pool:
             checked = pool.map(validate_samples, samples)
-            deque(progress(checked, description=f"sequence length {length}", unit="files", total=len(samples)), 0)
-        files[length] = [open_samples(path) for path in samples]
-        check_files(content, int(length), files[length])
-        found = describe_files(files[length])
+            shown = progress(checked, description=f"sequence length {length}", unit="files", total=len(samples))
+            files[length] = list(shown)
+        for file, entry in zip(files[length], entries, strict=True):
+            check_belongs(file.path, file.attributes, entry, content, int(length))
+        found = describe_length(files[length])
         for split in SPLITS:
             for given, actual in zip(section[split], found[split], strict=True):
                 _check(given == actual, f"{directory / given['file']} is {actual}, {card} states {given}")
@@ -69,7 +70,7 @@ def _validate(content: Json, card: Path, processes: int) -> str:
     )
 
 
-def _check_documents(card: Json, card_json: Path | str, files: Sequence[SampleFile]) -> None:
+def _check_documents(card: Json, card_json: Path | str, files: Sequence[FileDescription]) -> None:
     """Raise BertlineError if documents are missing without being counted."""
     totals = {name: sum(file.attributes[name] for file in files) for name in ("documents", *COUNTS_OF_TEXT)}
     documents = card["documents"] + card["held_out_documents"]
@@ -94,10 +95,15 @@ def _check(holds: bool, problem: str) -> None:
         raise BertlineError(f"{problem}; encode or import it again")
 
 
-def validate_samples(path: Path | str) -> None:
-    """Check every digest and every rule of the layout. Raises BertlineError at the first violation."""
-    for violation in violations_of(open_samples(path)):
+def validate_samples(path: Path | str) -> FileDescription:
+    """Check every digest and every rule of the layout; returns what is in the file.
+
+    Raises BertlineError at the first violation.
+    """
+    file = open_samples(path)
+    for violation in violations_of(file):
         raise BertlineError(f"{violation}; delete it and {ADVICE}")
+    return describe_file(file)
 
 
 def violations_of(file: SampleFile) -> Iterator[Violation]:

@@ -131,7 +131,7 @@ def _open(samples: Path | str, card_json: Path | str) -> tuple[SampleFile, Sampl
     section = card["sequence_lengths"].get(str(length), dict.fromkeys(SPLITS, ()))
     for entry in (entry for split in SPLITS for entry in section[split]):
         if (Path(card_json).parent / entry["file"]).resolve() == Path(samples).resolve():
-            check_belongs(file, entry, card, length)
+            check_belongs(file.path, file.attributes, entry, card, length)
             return file, SampleReader([file], length, card)
     raise BertlineError(f"{samples} is not one of the files that {card_json} lists; name one of those")
 
