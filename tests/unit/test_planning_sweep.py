@@ -239,6 +239,17 @@ def test_a_single_number_of_processes_has_no_table_of_scaling(tmp_path: Path) ->
     assert {path.name for path in tmp_path.iterdir()} == {"sweep.json", "micro_batches.csv", "micro_batches.svg"}
 
 
+def test_a_repeated_sweep_leaves_no_figure_of_the_one_before(tmp_path: Path) -> None:
+    rows = list(by_micro_batch(PHASE, [2], processes=1, trial=trial()))
+    scaling = list(by_processes(PHASE, [1, 2], micro_batch_size=2, trial=trial()))
+    write_sweep(tmp_path, sweep_of(rows, scaling))
+    assert (tmp_path / "scaling.svg").exists()
+    # Of as many sizes and processes: it has the same folder.
+    write_sweep(tmp_path, sweep_of(rows, [scaling[0], {"micro_batch_size": 2, "processes": 2, "fits": False}]))
+    assert (tmp_path / "scaling.csv").exists()
+    assert not (tmp_path / "scaling.svg").exists()
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [

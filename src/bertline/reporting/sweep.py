@@ -44,6 +44,7 @@ def write_sweep(folder: Path, sweep: Json) -> None:
     drawn = figures.speed_by_micro_batch(sizes, speeds, [bytes_ / 1e9 for bytes_ in memory])
     write_text(folder / f"{MICRO_BATCHES}.svg", drawn)
     rows = [row for row in sweep[SCALING] if row["fits"]]
+    (folder / f"{SCALING}.svg").unlink(missing_ok=True)  # of an earlier sweep, of which more may have fitted
     if len(rows) > 1:
         drawn = figures.speed_up([row["processes"] for row in rows], [row["speed_up"] for row in rows])
         write_text(folder / f"{SCALING}.svg", drawn)
