@@ -18,6 +18,7 @@ STAGE_VERSIONS = {
     "documents": 6,
     "dump": 1,  # only of corpora that are dumps of Wikimedia, in addition to "documents"
     "plain_text": 2,  # only of the other corpora, in addition to "documents"
+    "web_pages": 1,  # only of corpora of files with web pages, or archives that may have some, likewise
     # Steps of cleaning: each only of corpora with this step, in addition to "documents".
     "gopher_repetition": 1,
     "empty_brackets": 1,

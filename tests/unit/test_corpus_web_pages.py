@@ -106,6 +106,49 @@ def test_a_declared_encoding_is_read_as_in_browsers(label: str, content: bytes, 
     assert found.text == f"A page: {text}"
 
 
+LATIN_1 = "<meta http-equiv=Content-Type content='text/html; charset=iso-8859-1'>"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        f"<!-- {LATIN_1} -->",
+        f"<!--[if lt IE 9]>{LATIN_1}<![endif]-->",
+        f"<!--> <!-- a --> <!---> <!-- -- > {LATIN_1} -->",
+        "<meta name=description content='write charset=iso-8859-1 in pages'>",
+        "<meta content='text/html; charset=iso-8859-1'>",
+        f'<link title="{LATIN_1}" href=a>',
+        f"</p title='>'><a title='{LATIN_1}'>",
+        f'<?php "{LATIN_1[:-1]}"?>',
+        f"<metadata charset=iso-8859-1><meta-x {LATIN_1[5:]}",
+        "<meta charset=no-such-thing>",
+        "<meta charset=no-such-thing http-equiv=Content-Type content='text/html; charset=iso-8859-1'>",
+        "<meta charset='utf-8' charset='iso-8859-1'>",
+        "<meta http-equiv=Content-Type content='text/html' charset=utf-8>",
+        "<META\nHTTP-EQUIV = 'content-TYPE' / CONTENT = \"text/html;Charset='UTF-8'\"/>",
+    ],
+)
+@pytest.mark.parametrize("following", ["<meta charset=utf-8>", "<meta charset = ' UTF8 '/>", ""])
+def test_an_encoding_that_browsers_do_not_see_is_not_declared(head: str, following: str) -> None:
+    found = read_web_page(io.BytesIO(page(["“Müll”"], head + following).encode()), "utf-8")
+    assert isinstance(found, WebPage)
+    assert found.text.endswith("“Müll”")
+
+
+@pytest.mark.parametrize(
+    "beginning", ["", "<!DOCTYPE html>", "<html lang=de><!-- a --><!-->", "<p a=1 b='>'/>", "<a b"]
+)
+def test_an_encoding_is_declared_within_1024_bytes(beginning: str) -> None:
+    for at in (900, 1024 - len(LATIN_1), 1025 - len(LATIN_1)):
+        content = f"{beginning.ljust(at - 1)}>{LATIN_1}<p>“Müll”".encode("cp1252")
+        found = read_web_page(io.BytesIO(content), "utf-8")
+        if at + len(LATIN_1) > 1024:
+            assert found == Dropped("encoding")
+        else:
+            assert isinstance(found, WebPage)
+            assert found.text.endswith("“Müll”")
+
+
 @pytest.mark.parametrize("label", ["windows-1252", "iso-8859-1", "iso-8859-9", "windows-1257"])
 def test_a_byte_that_windows_does_not_define_costs_no_page(tmp_path: Path, label: str) -> None:
     content = f"<meta charset={label}><p>A page".encode() + b"\x81 \x90" + "– that is read.".encode("cp1252")

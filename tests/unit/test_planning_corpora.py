@@ -119,6 +119,30 @@ def test_the_version_of_plain_text_alters_no_dump(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
+    ("name", "settings", "is_renamed"),
+    [
+        ("one.txt", {}, False),
+        ("one.jsonl.gz", {}, False),
+        ("html.txt", {}, False),
+        ("one.HTM.gz", {}, True),
+        ("one.xhtml", {}, True),
+        ("one.tar.gz", {}, True),
+        ("one.ZIP", {}, True),
+        ("one.tgz", {"format": "leipzig", "sentences": "lines"}, False),
+    ],
+)
+def test_the_version_of_web_pages_alters_only_corpora_that_may_have_some(
+    monkeypatch: pytest.MonkeyPatch, name: str, settings: dict, is_renamed: bool
+) -> None:
+    Path("books", name).write_text("It rained.")
+    config = changed(corpora__books={"source": "files", "paths": [f"books/{name}"], **settings})
+    before = plan_of(config).corpora
+    monkeypatch.setitem(STAGE_VERSIONS, "web_pages", 0)
+    after = plan_of(config).corpora
+    assert {before[key]["name"] for key in before.keys() - after.keys()} == ({"books"} if is_renamed else set())
+
+
+@pytest.mark.parametrize(
     ("tokenizer", "is_renamed"),
     [
         ({"train": "wordpiece", "vocab_size": 600}, False),

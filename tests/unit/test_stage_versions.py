@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,6 +28,7 @@ from bertline.corpus.sampling import last_of_sample
 from bertline.corpus.sentences import load_splitter, train_punkt
 from bertline.corpus.shards import split_part, write_shard
 from bertline.corpus.signatures import write_signatures
+from bertline.corpus.web_pages import read_web_page
 from bertline.corpus.wikitext import text_of_page
 from bertline.encoding.dataset import Batch, open_dataset
 from bertline.encoding.imports import import_dataset
@@ -62,6 +64,7 @@ DIGESTS = {
         "plain_text",
         2,
     ): "f660924b4b49d319",  # also other for more labels of web pages, and for cut WET files
+    ("web_pages", 1): "b684a6cfa3dec801",  # since declarations in comments and descriptions do not count
     ("gopher_repetition", 1): "6c2d181e8ecd6dd2",
     ("empty_brackets", 1): "0656b0d70126d768",
     ("placeholders", 1): "6a79bee9a3fff155",
@@ -170,6 +173,14 @@ __KEIN_INHALTSVERZEICHNIS__ __notoc__
 """
 
 
+# In cp1252, UTF-8 and koi8-r.
+PAGES = [
+    b"<!doctype html><title>\x93A mill\x94</title><meta charset=iso-8859-1><nav>Home</nav><p>It rained\x85<p>Old.",
+    "<!-- <meta charset=latin1> --><meta charset=utf-8><table><tr><td>“A mill”<td>It rained.</table>".encode(),
+    "<?xml version='1.0' encoding='koi8-r'?><meta name=a content='charset=utf-8'><p>Дом".encode("koi8-r"),
+]
+
+
 DUMP = b"""<mediawiki><siteinfo></siteinfo>
 <page><ns>0</ns><id>1</id><revision><model>wikitext</model>
 <text>It &copy;.\n== A &amp;lt b ==\n</text></revision></page>
@@ -273,6 +284,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "dump": digest(repr([*scan_pages([DUMP], {}, "dump"), headings_of(DUMP)]).encode()),
         "documents": digest(uncompressed(Path("part.jsonl.zst"))),
         "plain_text": digest(uncompressed(Path("wrapped.jsonl.zst"))),
+        "web_pages": digest(repr([read_web_page(io.BytesIO(page), "utf-8") for page in PAGES]).encode()),
         "gopher_repetition": digest(repr([gopher_repetition(text) for text in REPETITIVE]).encode()),
         **{step: digest(cleaned(step).encode()) for step in ("empty_brackets", "placeholders")},
         "c4": digest(repr([c4(text) for text in LINES_OF_PAGES + MORE_PAGES]).encode()),
@@ -308,6 +320,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             "fineweb",
             "dump",
             "plain_text",
+            "web_pages",
             "sample",
             "spaces",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from typing import BinaryIO, NamedTuple
@@ -17,7 +18,17 @@ MAX_PAGE_BYTES = 1 << 23  # read as a whole
 MAX_DEPTH = 256
 # Tags of menus, and of ruby without end tags: the parser takes the square of their number, here a tenth of a second.
 MAX_COSTLY_TAGS = 4000
-DECLARED = re.compile(rb"<meta\b[^<>]{0,200}\bcharset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
+# What browsers look at for a page's encoding: https://html.spec.whatwg.org/#prescan-a-byte-stream-to-determine-its-encoding
+_MARKUP = re.compile(
+    rb"<!--(?:-?>|.*?(?:-->|\Z))|(?P<tag><(?:(?P<meta>meta(?=[\s/]))|/?[a-z][^\s>]*))|<[!/?][^>]*",
+    re.DOTALL | re.IGNORECASE,
+)
+_ATTRIBUTE = re.compile(
+    rb"""[\s/]*(?P<name>[^\s/>][^\s/=>]*)(?:\s*=\s*(?:"(?P<double>[^"]*)"?|'(?P<single>[^']*)'?|(?P<bare>[^\s>]*)))?"""
+)
+_END_OF_TAG = re.compile(rb"[\s/]*>")
+_IN_CONTENT = re.compile(rb"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^"'\s;][^\s;]*))""", re.IGNORECASE)
+_LABEL = re.compile(rb"\s*([\w.:-]{1,40})\s*")
 DECLARED_IN_XML = re.compile(rb"<\?xml\b[^<>]{0,200}?\bencoding\s*=\s*[\"']\s*([\w.:-]{1,40})")
 DECLARED_WITHIN = 1024  # bytes, https://html.spec.whatwg.org/#charset
 # Browsers take these encodings for larger ones, https://encoding.spec.whatwg.org/#names-and-labels. The keys are
@@ -74,14 +85,34 @@ def read_web_page(stream: BinaryIO, encoding: Encodings) -> WebPage | Dropped:
 def _decode(content: bytes, encoding: Encodings) -> str:
     if marked := "utf-8-sig" if content.startswith(codecs.BOM_UTF8) else mark_of(content):
         return content.decode(marked)
-    declared = DECLARED.search(content, 0, DECLARED_WITHIN) or DECLARED_IN_XML.match(content, 0, DECLARED_WITHIN)
-    if declared:
-        with suppress(LookupError):
-            return _decode_as_browsers(content, declared[1].decode("ascii").lower())
+    in_xml = DECLARED_IN_XML.match(content, 0, DECLARED_WITHIN)
+    for declared in (*_declared(content[:DECLARED_WITHIN]), *([in_xml[1]] if in_xml else [])):
+        if label := _LABEL.fullmatch(declared):
+            with suppress(LookupError):
+                return _decode_as_browsers(content, label[1].decode("ascii").lower())
     for one in [encoding] if isinstance(encoding, str) else encoding:
         with suppress(UnicodeError):
             return content.decode(one)
     raise UnicodeError
+
+
+def _declared(beginning: bytes) -> Iterator[bytes]:
+    """Yield the encodings that a page declares in HTML; none in a comment, nor in a description of the page."""
+    position = 0
+    while markup := _MARKUP.search(beginning, position):
+        position = markup.end()
+        attributes: dict[bytes, bytes] = {}
+        while markup["tag"] and (found := _ATTRIBUTE.match(beginning, position)):
+            position = found.end()
+            attributes.setdefault(found["name"].lower(), found["double"] or found["single"] or found["bare"] or b"")
+        if not markup["meta"] or not _END_OF_TAG.match(beginning, position):
+            continue
+        if b"charset" in attributes:
+            yield attributes[b"charset"]
+        elif attributes.get(b"http-equiv", b"").lower() == b"content-type" and (
+            in_content := _IN_CONTENT.search(attributes.get(b"content", b""))
+        ):
+            yield next(filter(None, in_content.groups()), b"")
 
 
 def _decode_as_browsers(content: bytes, label: str) -> str:

@@ -14,7 +14,7 @@ from bertline.corpus.books import read_checksums
 from bertline.corpus.dump_files import check_name, is_multistream, natural_order
 from bertline.corpus.encodings import check_encoding
 from bertline.corpus.quality import comparable_stop_words
-from bertline.corpus.unpacking import check_is_text, without_lists
+from bertline.corpus.unpacking import check_is_text, is_archive, is_web_page, without_lists
 from bertline.files import Json, check_is_utf8, digest_of_files
 from bertline.fingerprint import STAGE_VERSIONS, fingerprint, stage_versions
 from bertline.planning.entries import CorpusEntry, CorpusText
@@ -65,8 +65,9 @@ def resolve_corpus(
     _leave_out_spelling(semantic, schema)
     before = len(problems)
     text = _text_of(config, name, semantic, problems, downloads)
+    files = [file for part in text.get("parts", {}).values() for file in part]
     if len(problems) == before:  # all files are known
-        _check_columns(corpus, semantic, name, [file for part in text.get("parts", {}).values() for file in part])
+        _check_columns(corpus, semantic, name, files)
     if corpus["punkt"] != "trained":
         folder = expand(problems, f"corpora.{name}.punkt", [f"{corpus['punkt']}/*"])
         of_model = digests(folder)
@@ -76,6 +77,9 @@ def resolve_corpus(
     if corpus.get("extractor") == "bertline":
         stages.append("extraction")
     stages.append("dump" if kind == "wikimedia" else "plain_text")
+    packed_pages_count = corpus.get("format") != "leipzig"
+    if kind == "files" and any(is_web_page(file) or (is_archive(file) and packed_pages_count) for file in files):
+        stages.append("web_pages")
     stages += [step for step in corpus["cleaning"] if step in STAGE_VERSIONS]
     key = fingerprint({"name": name, "corpus": semantic, "versions": stage_versions(*stages)})
     return {"name": name, "settings": corpus, **text, "key": f"{name}-{key[:8]}"}
