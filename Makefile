@@ -126,14 +126,15 @@ help: ## list these targets
 	@echo; echo "To work on bertline itself:"
 	@grep -hE '^($(OF_DEVELOPERS)):.*## ' $(MAKEFILE_LIST) | $(LIST)
 
-# The first set-up writes its options into `ready`, and the next one, after a change of the locks, has them again. Others
-# are refused: pip would keep the build of torch that is installed.
+# The first set-up writes its options into `begun` and, at its end, into `ready`; each later one has them again. Others are
+# refused once torch is there: pip would keep the build that is installed.
 define recall_options
-if [ -e "$(READY)" ]; then \
-	{ IFS= read -r options; IFS= read -r lock; } < "$(READY)"; \
+for record in "$(READY)" "$(VENV)/begun"; do [ ! -e "$$record" ] || break; done; \
+if [ -e "$$record" ]; then \
+	{ IFS= read -r options; IFS= read -r lock; } < "$$record"; \
 	case "$$TORCH_OPTIONS|$$TORCH_LOCK" in "|" | "$$options|$$lock") TORCH_OPTIONS=$$options; TORCH_LOCK=$$lock;; \
-	*) echo "error: $(VENV) was set up with other TORCH_OPTIONS or TORCH_LOCK; delete it first" >&2; \
-		exit 1;; esac; \
+	*) if ls -d "$(READY)" "$(VENV)"/lib/python*/site-packages/torch-*.dist-info 2> /dev/null | grep -q .; then \
+		echo "error: $(VENV) was set up with other TORCH_OPTIONS or TORCH_LOCK; delete it first" >&2; exit 1; fi;; esac; \
 fi
 endef
 
@@ -160,7 +161,7 @@ $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/l
 	@# A finished one keeps its Python.
 	{ [ -e "$@" ] && "$(VENV_BIN)/python" -c ""; } || \
 		"$$PYTHON" -m venv "$$("$$PYTHON" -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$(VENV)")"
-	@$(recall_options); set -f; \
+	@$(recall_options); [ -e "$@" ] || printf '%s\n' "$$TORCH_OPTIONS" "$$TORCH_LOCK" > "$(VENV)/begun"; set -f; \
 		"$(VENV_BIN)/python" envs/install.py $${TORCH_LOCK:+--torch-lock "$$TORCH_LOCK"} $$TORCH_OPTIONS \
 		&& printf '%s\n' "$$TORCH_OPTIONS" "$$TORCH_LOCK" > $@
 	@echo "For all commands but make, first run, once in each terminal: source $(VENV)/bin/activate"

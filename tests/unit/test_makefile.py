@@ -389,6 +389,35 @@ def test_other_options_for_a_finished_environment_are_one_line(checkout: Path, i
     assert not (checkout / "calls").exists()
 
 
+@pytest.fixture
+def stopped(checkout: Path) -> Path:
+    """A checkout whose set-up was stopped."""
+    (checkout / ".venv/ready").unlink()
+    python = checkout / ".venv/bin/python"
+    program = python.read_text()
+    python.write_text("#!/bin/sh\n[ $1 != envs/install.py ]\n")
+    assert answer_of(checkout, "setup", "TORCH_OPTIONS=--pre", "TORCH_LOCK=own.txt")[0] != 0
+    python.write_text(program)
+    return checkout
+
+
+def test_a_set_up_that_was_stopped_goes_on_with_its_options(stopped: Path) -> None:
+    calls = calls_of(stopped, "setup")
+    assert ["envs/install.py", "--torch-lock", "own.txt", "--pre"] in [arguments for _, arguments, _ in calls]
+
+
+def test_other_options_are_refused_once_torch_is_there(stopped: Path) -> None:
+    """Pip would keep it, and install what the other build needs. Before, a misspelled address can be corrected."""
+    torch = stopped / ".venv/lib/python3.11/site-packages/torch-2.dist-info"
+    torch.mkdir(parents=True)
+    status, said = answer_of(stopped, "setup", "TORCH_OPTIONS=--index-url x")
+    assert status != 0
+    assert said[0] == "error: .venv was set up with other TORCH_OPTIONS or TORCH_LOCK; delete it first"
+    torch.rmdir()
+    calls = calls_of(stopped, "setup", "TORCH_OPTIONS=--index-url x")
+    assert ["envs/install.py", "--index-url", "x"] in [arguments for _, arguments, _ in calls]
+
+
 def test_an_environment_without_a_record_of_its_options_has_none(checkout: Path) -> None:
     """As early versions left one, and a disk that was full."""
     assert answer_of(checkout, "setup") == (0, [])
