@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import runpy
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import psutil
 import pytest
 
 from bertline.console import BertlineError
 from bertline.files import Json, read_json
 from bertline.planning.resolve import make_plan
 from bertline.planning.sweep import by_micro_batch, by_processes, name_of_only_run, occurring, recipe_of, sizes
-from bertline.planning.trials import run_trial
+from bertline.planning.trials import exit_on_signals, run_trial
 from bertline.reporting.sweep import print_table, table_of_micro_batches, table_of_scaling, write_sweep
 from bertline.settings.configuration import read_yaml
 
@@ -342,6 +347,57 @@ def test_what_ends_a_sweep_loses_no_row(
     rows = list(csv.DictReader((folder / "micro_batches.csv").open()))
     assert [row["micro_batch_size"] for row in rows] == sizes_timed
     assert [row["processes"] for row in read_json(folder / "sweep.json")["scaling"]] == list(map(int, processes_timed))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_a_sweep_loses_no_row_and_ends_its_trial(tmp_path: Path, number: signal.Signals) -> None:
+    """As at the end of a job, and of a terminal."""
+    for name in ("launch.py", "start_ranks.py"):
+        (tmp_path / name).write_text((CONFIG.parent / "workflow/scripts" / name).read_text())
+    speed = trial()({"settings": {"global_batch_size": 8, "sequence_length": 128}}, 1, 128)
+    (tmp_path / "time_steps.py").write_text(f"""
+import os, pathlib, sys, time
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+if given["--micro-batch-tokens"] == "128":
+    pathlib.Path(given["--output"]).write_text('{json.dumps(speed)}')
+else:
+    pathlib.Path("rank").write_text(f"{{os.getpid()}} ")
+    time.sleep(100)
+""")
+    script, config = CONFIG.parent / "workflow/scripts/sweep.py", CONFIG / "demo.yaml"
+    program = f"""
+import pathlib, runpy
+from bertline.planning import trials
+trials.SCRIPTS = pathlib.Path({str(tmp_path)!r})
+runpy.run_path({str(script)!r}, run_name="__main__")
+"""
+    command = [sys.executable, "-c", program, "demo/phase1", "--configfile", config, "--gpus", "0", "--to", "2"]
+    sweep, rank = subprocess.Popen(command, cwd=tmp_path), tmp_path / "rank"
+    while not rank.exists() or not rank.read_text().endswith(" "):
+        assert sweep.poll() is None
+        time.sleep(0.05)
+    sweep.send_signal(number)
+    assert sweep.wait(60) == 128 + number
+    (table,) = (tmp_path / "results/sweeps/demo/phase1").glob("*/micro_batches.csv")
+    assert [row["micro_batch_size"] for row in csv.DictReader(table.open())] == ["1"]
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(pid := int(rank.read_text())) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_second_signal_does_not_interrupt_the_saving() -> None:
+    before, saved = signal.getsignal(signal.SIGTERM), False
+    with pytest.raises(SystemExit) as ended, exit_on_signals():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+            saved = True
+    assert saved
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_sweep_that_ended_early_replaces_no_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

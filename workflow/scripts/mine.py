@@ -6,7 +6,9 @@ example:
 """
 
 from bertline.command_line import run_command
+from bertline.planning.trials import exit_on_signals
 from bertline.proposal.new_configuration import write_configuration
 
 if __name__ == "__main__":
-    run_command(write_configuration, __doc__)
+    with exit_on_signals():
+        run_command(write_configuration, __doc__)

@@ -21,6 +21,7 @@ from bertline.command_line import Settings, run_command
 from bertline.files import Json
 from bertline.planning.resolve import plan_of_files
 from bertline.planning.sweep import measure, process_counts
+from bertline.planning.trials import exit_on_signals
 from bertline.proposal.machine import use_gpus
 from bertline.reporting.sweep import print_table, write_sweep
 from bertline.tracking.store import default_tracking_uri, track_entry
@@ -64,19 +65,20 @@ def sweep(
         write_sweep(folder, measured)
         print(f"\nTables and figures: {folder}")
 
-    folder = measure(
-        plan,
-        name,
-        first=first,
-        last=last,
-        processes=process_counts(processes) if processes else [max(1, len(machine.gpus))],
-        cores=machine.cores,
-        threads=threads,
-        seconds=seconds,
-        options=split_options(options),
-        show=print_table,
-        save=save,
-    )
+    with exit_on_signals():
+        folder = measure(
+            plan,
+            name,
+            first=first,
+            last=last,
+            processes=process_counts(processes) if processes else [max(1, len(machine.gpus))],
+            cores=machine.cores,
+            threads=threads,
+            seconds=seconds,
+            options=split_options(options),
+            show=print_table,
+            save=save,
+        )
     track_entry(partial(entry_of, folder), uri or default_tracking_uri())
 
 

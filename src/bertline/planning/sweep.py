@@ -54,7 +54,7 @@ def measure(
 ) -> Path:
     """Measure a training's speed by the size of its micro-batches, and with several numbers of processes by these.
 
-    Whatever ends it, an error or Ctrl-C, the rows until then are shown and saved.
+    Whatever ends it, an error, Ctrl-C or a signal, the rows until then are shown and saved.
 
     Args:
         name: of the training, as `recipe_of` takes it; "" for the first phase of the only run.

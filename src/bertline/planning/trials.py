@@ -6,15 +6,39 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
-from bertline.console import BertlineError
+from bertline.console import BertlineError, handle_signals
 from bertline.files import CHECKOUT, Json, read_json, write_json
 from bertline.results import paths
 
 SCRIPTS = CHECKOUT / "workflow/scripts"
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the launcher, and one of its ranks
+
+
+@contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """Exit on SIGTERM, as at the end of a job, and on SIGHUP, a closed terminal, like on Ctrl-C: the trial ends, too.
+
+    Further signals are ignored until the end of the block: they would interrupt what saves.
+    """
+
+    def end(number: int, _: object) -> NoReturn:
+        for other in ENDING:
+            signal.signal(other, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in ENDING}
+    handle_signals(ENDING, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_trial(recipe: Json, *, processes: int, threads: int, options: Sequence[str], seconds: float = 3.0) -> Json:
@@ -31,7 +55,7 @@ def run_trial(recipe: Json, *, processes: int, threads: int, options: Sequence[s
     is too small, on which the kernel kills a rank. Raises BertlineError with the last line of a failed trial.
     """
     script = SCRIPTS / ("time_finetuning.py" if "task" in recipe else "time_steps.py")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # a rank that is ending may write to it
         given, measured = Path(folder, paths.RECIPE), Path(folder, "speed.json")
         write_json(given, recipe)
         shared = ["--threads", str(threads)]
