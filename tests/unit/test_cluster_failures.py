@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bertline.cluster import slurm_submission
 from bertline.cluster.failures import (
     INTERRUPTED,
     MEMORY_RAN_OUT,
@@ -148,6 +149,39 @@ def test_what_a_slurm_job_says_of_its_group_is_the_reason():
     assert reasons_in(GROUP + inner + MEMBERS) == ["read_files: 10:00 half of it (b.log)"]
     killed = ["read_files: " + MEMORY_RAN_OUT.format(rule="read_files") + " (b.log)"]
     assert reasons_in(GROUP + KILLED.format(log="b.log") + inner + MEMBERS) == killed
+
+
+# As the executor's message about a job stands in Snakemake's log: it ends with a line break.
+REFUSED = """message: SLURM sbatch failed. The error message was 'sbatch: error: QOSMaxWallDurationPerJobLimit
+sbatch: error: Batch job submission failed: Job violates accounting/QOS policy'.
+    sbatch call:
+        sbatch --parsable --comment rule_read_files --wrap="log: none"
+For further error details see the cluster/cloud log and the log files of the involved rule(s)."""
+
+
+def test_the_reason_of_a_refused_job_is_what_sbatch_said_and_no_log_of_an_earlier_run():
+    Path("a.log").write_text("error: of the last run\n")
+    refused = BLOCK.format(rule="read_files", number=1, log="a.log").replace("message: None", REFUSED)
+    other = BLOCK.format(rule="train", number=2, log="b.log")
+    assert reasons_in(refused + other) == [
+        "read_files: sbatch refused it: sbatch: error: QOSMaxWallDurationPerJobLimit "
+        "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy",
+        "train: ended without output (b.log)",
+    ]
+    assert reasons_in(f"{INTERRUPTED}, this might take some time.\n{refused}") == []
+
+
+def test_the_reason_of_a_refused_group_is_what_sbatch_said():
+    """Snakemake drops the executor's message."""
+    Path("a.log").write_text("error: of the last run\n")
+    other = f"{slurm_submission.REFUSED} rule_samples2_read_files: of another group\n"
+    refused = f"{slurm_submission.REFUSED} rule_samples_read_files: sbatch: error: Invalid qos specification\n{other}"
+    assert reasons_in(refused + GROUP + MEMBERS) == [
+        "group samples: sbatch refused it: sbatch: error: Invalid qos specification"
+    ]
+    # At its next attempt it ran.
+    by_slurm = GROUP.replace("    jobs:", "    log: slurm/12.log (check log file(s) for error details)\n    jobs:")
+    assert reasons_in(refused + GROUP + MEMBERS + by_slurm + MEMBERS) == ["read_files: error: of the last run (a.log)"]
 
 
 def test_without_any_reason_snakemakes_log_is_named_except_after_ctrl_c():

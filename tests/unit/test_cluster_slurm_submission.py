@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import signal
 import subprocess
@@ -122,12 +123,30 @@ def test_a_submission_waits_until_the_user_may_have_another_job(slurm: Slurm, su
     ("limit", "waiting"), [("AssocMaxSubmitJobLimit", ""), ("QOSMaxWallDurationPerJobLimit", "7 RUNNING rule_b\n")]
 )
 def test_a_limit_that_no_job_of_the_user_lifts_is_an_error_at_once(
-    slurm: Slurm, submit: Callable, limit: str, waiting: str
+    slurm: Slurm, submit: Callable, tmp_path: Path, limit: str, waiting: str
 ) -> None:
     slurm.lists(waiting=waiting)
     slurm.fails(1, f"sbatch: error: {limit}\n{POLICY}")
     assert submit() == (1, "", f"sbatch: error: {limit}\n{POLICY}\n")
     assert slurm.calls == 1
+    # Of a group of jobs the executor's message is lost.
+    assert (tmp_path / "messages").read_text() == f"sbatch refused rule_a: sbatch: error: {limit} {POLICY}\n"
+
+
+def test_a_refusal_is_in_snakemakes_log(slurm: Slurm, caplog: pytest.LogCaptureFixture) -> None:
+    slurm.fails(1, "sbatch: error: Batch job submission failed: Invalid qos specification")
+    slurm_submission.use_waiting_sbatch(WRAPPER.parent)
+    subprocess.run(["sbatch", *ARGUMENTS], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    end = time.monotonic() + 10
+    while not caplog.messages and time.monotonic() < end:
+        time.sleep(0.05)
+    assert caplog.record_tuples == [
+        (
+            "snakemake.logging",
+            logging.WARNING,
+            "sbatch refused rule_a: sbatch: error: Batch job submission failed: Invalid qos specification",
+        )
+    ]
 
 
 @pytest.mark.parametrize(

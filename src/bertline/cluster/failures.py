@@ -8,14 +8,16 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from bertline.cluster import slurm_submission
 from bertline.files import CHECKOUT
 from bertline.results import paths
 from bertline.training.contract import SAVED_STEP
 
 UNFINISHED = Path(paths.REPORT.format(fingerprint="unfinished"))
-# Snakemake's lines about a failed job: its rule, then, indented, its number and its logs.
+# Snakemake's lines about a failed job: its rule, an executor's message, then, indented, its number and its logs.
 FAILED = re.compile(
-    r"^Error in rule (\S+):\n(?:[ \t].*\n)*?[ \t]+jobid: (\d+)\n(?:[ \t].*\n)*?[ \t]+log: (.+?) \(check log file",
+    r"^Error in rule (\S+):\n(?:(?![ \t]+jobid: ).*\n)*[ \t]+jobid: (\d+)\n"
+    r"(?:[ \t].*\n)*?[ \t]+log: (.+?) \(check log file",
     re.MULTILINE,
 )
 # About a failed group: its name, Slurm's log, and all its jobs, because Snakemake does not know which of them failed.
@@ -35,16 +37,20 @@ MEMORY_RAN_OUT = (
     "was killed; the kernel does that when memory runs out: then run fewer jobs at a time (--cores), or on a cluster "
     "raise mem_mb (--set-resources {rule}:mem_mb=8000)"
 )
+# The executor's message about a job that Slurm did not accept. It has none about a group; the wrapper of sbatch has.
+REFUSED = re.compile(r"SLURM sbatch failed\. The error message was '(.*?)'\.\n", re.DOTALL)
+REFUSED_GROUP = rf"^{slurm_submission.REFUSED} rule_{{name}}_.*?: (.+)$"
+TRACEBACK = "Traceback (most recent call last)"
 # Snakemake's line about Ctrl-C.
 INTERRUPTED = "Terminating processes on user request"
 
 
 class Group(NamedTuple):
-    """A failed group: its name, the logs of its jobs, and those to look at: Slurm's, or else the same."""
+    """A failed group: its name, the logs of its jobs, and what to say if none of them has an error."""
 
     name: str
     members: frozenset[str]
-    logs: str
+    explanation: str
 
 
 class Failure(NamedTuple):
@@ -56,6 +62,7 @@ class Failure(NamedTuple):
     log: str
     explanation: str
     group: Group | None = None
+    was_refused: bool = False  # by Slurm: its log is that of an earlier run
 
 
 def read_reasons(snakemake_logs: list[Path]) -> list[str]:
@@ -75,22 +82,23 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
         # Inside a Slurm job every job has number 0, and its failure is printed a second time.
         if failure.number != "0" and f"\nFinished jobid: {failure.number} " in said[failure.position :]:
             done_later.add(log)
-        words = last_words(Path(log))
+        said_by_job = "" if failure.was_refused else _read(Path(log))
+        words = _last_line(said_by_job)
         if 0 <= interrupted < failure.position:
             if saved := SAVED_STEP.search(words):
                 words = f"stopped: {saved[1]}; the same command continues"
             elif not words.startswith("error: "):
                 continue
-        elif not _has_error(Path(log)):
+        elif not words.startswith("error: ") and TRACEBACK not in said_by_job:
             words = failure.explanation or words
             if failure.group and not failure.explanation:
                 groups[failure.group.members] = failure.group
                 continue
-        found[log] = f"{rule}: {words} ({log})"
+        found[log] = f"{rule}: {words}" + f" ({log})" * (not failure.was_refused)
     reasons = [reason for log, reason in found.items() if log not in done_later]
     for members, group in groups.items():
         if members.isdisjoint(found) and not members <= done_later:
-            reasons.append(f"group {group.name}: no log of its jobs has an error ({group.logs})")
+            reasons.append(f"group {group.name}: {group.explanation}")
     if not reasons and interrupted < 0:
         return [f"no log of a job says why this run failed; Snakemake's own: {', '.join(map(str, snakemake_logs))}"]
     return reasons
@@ -115,13 +123,21 @@ def _failures(said: str) -> list[Failure]:
     for match in FAILED.finditer(said):
         rule, number, logs = match.groups()
         log = logs.split(", ")[0]  # the rule's own; Slurm's comes after it
-        found.append(Failure(match.start(), rule, number, log, explain(rule, log, match[0])))
+        refused = REFUSED.search(match[0])
+        explanation = f"sbatch refused it: {' '.join(refused[1].split())}" if refused else explain(rule, log, match[0])
+        found.append(Failure(match.start(), rule, number, log, explanation, was_refused=bool(refused)))
     for match in FAILED_GROUP.finditer(said):
         name, slurm_log, jobs = match.groups()
         members = [(rule, number, logs.split(", ")[0]) for rule, number, logs in MEMBER.findall(jobs)]
         logs = sorted(log for _, _, log in members)
-        group = Group(name, frozenset(logs), slurm_log or ", ".join(logs))
-        found += [Failure(match.start(), *member, explain(member[0], member[2], ""), group) for member in members]
+        refusals = re.findall(REFUSED_GROUP.format(name=re.escape(name)), said, re.MULTILINE)
+        was_refused = bool(refusals) and not slurm_log
+        explanation = f"no log of its jobs has an error ({slurm_log or ', '.join(logs)})"
+        group = Group(name, frozenset(logs), f"sbatch refused it: {refusals[-1]}" if was_refused else explanation)
+        found += [
+            Failure(match.start(), rule, number, log, explain(rule, log, ""), group, was_refused)
+            for rule, number, log in members
+        ]
     return sorted(found, key=lambda failure: failure.position)
 
 
@@ -134,13 +150,13 @@ def _log_of(rule: str, number: str, said: str) -> str:
     return next((logs.split(", ")[0] for logs in reversed(started.findall(said))), "no log")
 
 
-def _has_error(log: Path) -> bool:
-    return last_words(log).startswith("error: ") or "Traceback (most recent call last)" in _read(log)
-
-
 def last_words(log: Path, *beginnings: str) -> str:
     """Return the last line of a job's log without these beginnings and those of srun, which reports how tasks ended."""
-    lines = [line.strip() for line in _read(log).splitlines() if line.strip()]
+    return _last_line(_read(log), *beginnings)
+
+
+def _last_line(said: str, *beginnings: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     left = (line for line in reversed(lines) if not line.startswith(("srun: ", *beginnings)))
     return next(left, "ended without output")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import getpass
+import logging
 import os
 import re
 import shutil
@@ -27,8 +28,10 @@ from bertline.cluster.slurm import output_of
 from bertline.cluster.waiting import wait_for_answer
 from bertline.console import BertlineError
 
-# The executor captures the output of sbatch: messages for a person go through a pipe to snakemake's own output.
+# The executor captures the output of sbatch: messages for a person go through a pipe to snakemake's own log and output.
 MESSAGES = "BERTLINE_MESSAGES"
+# The beginning of one about a refused job. For a group of jobs the executor's own is lost.
+REFUSED = "sbatch refused"
 # A file with the numbers of the jobs that a run has submitted, one a line, and CLOSED when no more may be.
 SUBMITTED = "BERTLINE_SUBMITTED"
 CLOSED = "closed"
@@ -82,7 +85,7 @@ def use_waiting_sbatch(folder: Path) -> None:
 def _print_lines(descriptor: int) -> None:
     with open(descriptor, encoding="utf-8") as lines:
         for line in lines:
-            print(line, end="", file=sys.stderr, flush=True)
+            logging.getLogger("snakemake.logging").warning(line.rstrip("\n"))
 
 
 def submit(arguments: Sequence[str], *, wrapper: Path) -> int:
@@ -104,12 +107,15 @@ def submit(arguments: Sequence[str], *, wrapper: Path) -> int:
     if sbatch is None:
         print("sbatch is not on the PATH", file=sys.stderr)
         return 127
+    given = _parse(arguments)
     with _submitted_jobs() as submitted:
         try:
-            done = _wait_for_answer([sbatch, *arguments], sys.stdin.read(), submitted)
-        except (_NotYet, BertlineError) as error:
-            print(error.args[-1], file=sys.stderr)
+            done = _wait_for_answer([sbatch, *arguments], sys.stdin.read(), submitted, given)
+        except BertlineError as error:
+            print(error, file=sys.stderr)
             return 1
+        except _NotYet as error:
+            done = subprocess.CompletedProcess([sbatch], 1, "", f"{error.args[-1]}\n")
         number = _number_in(done.stdout) if done.returncode == 0 else None
         if number:
             submitted.write(f"{number}\n")
@@ -119,6 +125,8 @@ def submit(arguments: Sequence[str], *, wrapper: Path) -> int:
             job = f"new job {number} {_cancel(number)}" if number else f"new job {unknown}"
             print(f"snakemake has ended; its {job}", file=sys.stderr)
             return 1
+    if done.returncode:
+        _tell(f"{REFUSED} {given.comment}: {' '.join(done.stderr.split())}")
     # The executor would take other numbers for that of the job.
     sys.stdout.write(f"{number}\n" if number else done.stdout)
     sys.stderr.write(done.stderr)
@@ -155,13 +163,19 @@ def _has_ended(submitted: IO[str]) -> bool:
     return CLOSED in submitted.read().split() or not os.path.exists(os.environ.get(SUBMITTED, "/"))
 
 
-def _wait_for_answer(command: list[str], script: str, submitted: IO[str]) -> subprocess.CompletedProcess[str]:
-    """Return sbatch's answer. Raises _NotYet if there is none for a day, BertlineError if snakemake has ended."""
-    known = submitted.read().split()
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return name and comment of a job, given to sbatch."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--job-name", default="")
     parser.add_argument("--comment", default="")
-    given, _ = parser.parse_known_args(command)
+    return parser.parse_known_args(arguments)[0]
+
+
+def _wait_for_answer(
+    command: list[str], script: str, submitted: IO[str], given: argparse.Namespace
+) -> subprocess.CompletedProcess[str]:
+    """Return sbatch's answer. Raises _NotYet if there is none for a day, BertlineError if snakemake has ended."""
+    known = submitted.read().split()
 
     def find() -> subprocess.CompletedProcess[str] | None:
         job = _find_job(given.job_name, given.comment, known)
@@ -207,7 +221,12 @@ def _find_job(name: str, comment: str, known: Collection[str]) -> str | None:
 
 
 def _announce(error: BaseException) -> None:
-    """Print, in snakemake's output, that the submission waits."""
+    """Say that the submission waits."""
+    reason, said = error.args
+    _tell(f"{reason}, a submission waits: {said}")
+
+
+def _tell(line: str) -> None:
+    """Print a line in snakemake's log and output."""
     with suppress(OSError, KeyError), open(os.environ[MESSAGES], "a", encoding="utf-8") as messages:
-        reason, said = error.args
-        print(f"{reason}, a submission waits: {said}", file=messages)
+        print(line, file=messages)
