@@ -387,14 +387,19 @@ runpy.run_path({str(script)!r}, run_name="__main__")
 
 
 def test_a_second_signal_does_not_interrupt_the_saving() -> None:
-    before, saved = signal.getsignal(signal.SIGTERM), False
-    with pytest.raises(SystemExit) as ended, exit_on_signals():
+    saved = []
+
+    def measure() -> None:
         try:
             signal.raise_signal(signal.SIGTERM)
         finally:
             signal.raise_signal(signal.SIGHUP)
             signal.raise_signal(signal.SIGTERM)
-            saved = True
+            saved.append("rows")
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended, exit_on_signals():
+        measure()
     assert saved
     assert ended.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
