@@ -29,6 +29,7 @@ from bertline.proposal.sizes import (
     MASKED,
     NETWORKS,
     REFERENCE,
+    SECONDS_PER_JOB,
     Amount,
     Network,
     Proposal,
@@ -60,7 +61,7 @@ def simulated(flops: float) -> Callable[[Network, int, int], float]:
 def proposed(
     size: int, machine: Machine, flops: float, seconds: float | None = None, documents: int = 1000
 ) -> Proposal:
-    amount = Amount(size, size, size // 4, documents)
+    amount = Amount(size, size, size // 4, documents, parts=-(-size // 10**8))
     vocab_size = vocabulary_size(size, 80)
     return propose(amount, vocab_size, machine, seconds=seconds or default_seconds(size), speed=simulated(flops))
 
@@ -100,7 +101,7 @@ def test_any_text_and_machine_give_a_configuration_that_is_accepted(
     folder = tmp_path_factory.getbasetemp() / "own"
     write_texts(folder, 5)
     vocab_size = vocabulary_size(size, alphabet)
-    amount = Amount(size, size, size // 4, documents)
+    amount = Amount(size, size, size // 4, documents, parts=-(-size // 10**8))
     chosen = propose(amount, vocab_size, machine, seconds=seconds or default_seconds(size), speed=simulated(speed))
     found = found_text(folder, bytes=size, characters=size, documents=documents, language=language)
     path = folder / "own.yaml"
@@ -171,7 +172,7 @@ def test_of_the_networks_only_the_chosen_one_is_timed_also_with_a_table() -> Non
         timed.add(network)
         return simulated(1e11)(network, length, batch)
 
-    amount = Amount(10**7, 10**7, 2_500_000, 1000)
+    amount = Amount(10**7, 10**7, 2_500_000, 1000, parts=1)
     chosen = propose(amount, 4864, LAPTOP, seconds=900, speed=speed, fine_tuned_tokens=2e6)
     assert timed == {REFERENCE, chosen.network}
 
@@ -180,7 +181,7 @@ def test_training_compiles_also_when_the_network_is_chosen() -> None:
     """Compiled, bert-mini is so fast that it sees 20 tokens for each weight in this time."""
     weights = NETWORKS[2].weights
     speed = simulated(1e11)
-    amount = Amount(10**8, 10**8, 25_000_000, 10**5)
+    amount = Amount(10**8, 10**8, 25_000_000, 10**5, parts=1)
     seconds = 1.1 * 20 * weights / speed(NETWORKS[2], 128, 2048) / 1.25 + 600
     assert propose(amount, 8000, LAPTOP, seconds=seconds, speed=speed).network == NETWORKS[2]
     slow = replace(LAPTOP, has_compiler=False)
@@ -271,6 +272,28 @@ def test_the_time_of_fine_tuning_is_that_of_the_rows(tmp_path: Path, words: int,
 )
 def test_durations_in_words(seconds: float, words: str) -> None:
     assert rounded_duration(seconds) == words
+
+
+def test_many_tiny_files_take_the_time_of_the_jobs_of_their_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job reads a thousand files at most."""
+    for module in ("planning.corpora", "proposal.corpora", "proposal.configuration_file"):
+        monkeypatch.setattr(f"bertline.{module}.LOCAL_FILES_PER_PART", 4)
+    trial = {"fits": True, "step_seconds": 1.0, "busy_seconds": 1.0, "tokens": 20_000}
+    told = "The 44 small files of 'texts' are read in 11 parts of up to 4 files, each by jobs of its own"
+    for count, parts in ((40, 10), (44, 11)):
+        made = configuration_of(write_texts(tmp_path / str(count) / "in", count), [], lambda *_: trial)
+        own = tmp_path / str(count) / "own.yaml"
+        own.write_text(made.content)
+        (corpus,) = plan_of_files([own]).corpora.values()
+        assert len(corpus["parts"]) == parts
+        assert any(told in line for line in made.summary) is (count == 44)
+    one, many = (
+        propose(Amount(10**7, 10**7, 2_500_000, 10**5, parts), 4864, LAPTOP, seconds=900, speed=simulated(1e11))
+        for parts in (1, 100)
+    )
+    assert many.other_seconds - one.other_seconds == 99 * 3 * SECONDS_PER_JOB / LAPTOP.cores
 
 
 def test_the_size_of_a_text_without_spaces_is_in_characters(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from bertline.corpus.documents import tidy
 from bertline.files import Json
+from bertline.planning.corpora import LOCAL_FILES_PER_PART
 from bertline.proposal.machine import VISIBLE, Machine
 from bertline.proposal.sizes import (
     COMPILED_GAIN,
@@ -140,6 +141,12 @@ def summary(text: OwnText, proposal: Proposal, machine: Machine) -> list[str]:
     lines = [
         f"A BERT for your own text. Found: {found}, language {text.language} ({text.share:.0%} of a sample).",
         f"Sized to {machine.device}: about {rounded_duration(proposal.seconds)}, including {training} of training.",
+    ]
+    lines += [
+        f"The {len(corpus.files):,} small files of '{corpus.name}' are read in {corpus.parts} parts of up to "
+        f"{LOCAL_FILES_PER_PART:,} files, each by jobs of its own: packed into a .tar.gz or .zip they take less time."
+        for corpus in text.corpora
+        if corpus.is_of_tiny_files
     ]
     if proposal.compiled and not machine.gpus:
         lines.append(

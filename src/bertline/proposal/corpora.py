@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import math
 import os
 import re
 from collections import Counter
@@ -41,12 +42,14 @@ from bertline.corpus.unpacking import (
     without_lists,
 )
 from bertline.files import Json, check_is_utf8
+from bertline.planning.corpora import BYTES_PER_PART, LOCAL_FILES_PER_PART
 from bertline.planning.patterns import check_for_snakemake, find_files
 from bertline.proposal.columns import column_of, columns_of
 from bertline.proposal.encodings import opened
 
 TEXT_SUFFIXES = (".txt", ".text", ".md")
 TABLES_TO_JUDGE = 9
+MANY_PARTS = 10
 
 
 class _Kind(NamedTuple):
@@ -81,6 +84,17 @@ class Corpus:
     def is_extrapolated(self) -> bool:
         """Whether `of_all` is an estimate, as not all files were read."""
         return self.bytes_read < self.bytes
+
+    @property
+    def parts(self) -> int:
+        """About the number of parts in which it is read: of a dump, each file is one at least."""
+        files_of_part = 1 if self.settings["source"] == "wikimedia" else LOCAL_FILES_PER_PART
+        return max(math.ceil(self.bytes / BYTES_PER_PART), math.ceil(len(self.files) / files_of_part))
+
+    @property
+    def is_of_tiny_files(self) -> bool:
+        """Whether its files are so small and many that it has many more parts than their sizes alone would give."""
+        return self.settings["source"] != "wikimedia" and self.parts > MANY_PARTS + self.bytes / BYTES_PER_PART
 
     def of_all(self, number_read: float) -> int:
         """Extrapolate from what was read to all files."""

@@ -220,7 +220,8 @@ def make_configuration(
     vocab_size = vocabulary_size(found.characters, found.alphabet)
     settings, _ = tokenizer_settings(found.language, vocab_size, has_case=found.has_case)
     per_token = characters_per_token(found.sample, **settings)
-    amount = Amount(found.bytes, found.characters, round(found.characters / per_token), found.documents)
+    tokens, parts = round(found.characters / per_token), sum(corpus.parts for corpus in found.corpora)
+    amount = Amount(found.bytes, found.characters, tokens, found.documents, parts)
     slowdown = 1.0
 
     @cache

@@ -39,6 +39,7 @@ MEMORY_SHARE = 0.7
 MAX_PROCESSES = 16
 CPU_MICRO_BATCH = 1024  # tokens: few fit a CPU's caches
 # Measured on one core of an AMD EPYC: jobs of the graph before and after training, and the stages from text to samples.
+JOBS_OF_PART = 3  # reading, splitting into sentences, signatures
 SECONDS_PER_JOB, SECONDS_PER_MEGABYTE, SECONDS_OF_VOCABULARY = 7.0, 0.5, 0.8
 SECONDS_OF_FINE_TUNINGS = 60.0  # of the six that a table gets, besides their steps
 VOCABULARY_MEGABYTES = 300  # that a vocabulary is trained on
@@ -97,12 +98,13 @@ REFERENCE = NETWORKS[2]  # whose measured speed predicts the others'
 
 
 class Amount(NamedTuple):
-    """An amount of text."""
+    """An amount of text, and the number of parts in which jobs read it."""
 
     bytes: int  # UTF-8
     characters: int
     tokens: int
     documents: int
+    parts: int
 
 
 class Phase(NamedTuple):
@@ -341,7 +343,7 @@ def _seconds_of_data(text: Amount, shards: int, machine: Machine) -> float:
     """Return the time of all jobs but the trainings."""
     megabytes = text.bytes / 1e6
     parallel = min(machine.cores, 8)
-    jobs = 18 + 2 * shards + 3 * math.ceil(megabytes / 100)
+    jobs = 18 + 2 * shards + JOBS_OF_PART * text.parts
     vocabulary = SECONDS_OF_VOCABULARY * min(megabytes, VOCABULARY_MEGABYTES)
     return jobs * SECONDS_PER_JOB / parallel + megabytes * SECONDS_PER_MEGABYTE / machine.cores + vocabulary
 
