@@ -256,6 +256,40 @@ print(validate_dataset(card))
     assert card.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "fault"),
+    [
+        ("input_ids", 9, "input_ids does not have the digest it was written with"),
+        ("sample_offsets", 10**12, "sample_offsets are not those of samples"),
+        ("sample_offsets", 0, "sample_offsets are not those of samples"),
+        ("corpus_index", 200, "corpus_index names a corpus that is not there"),
+    ],
+)
+def test_a_damaged_file_gets_no_card(copied: Path, column: str, value: int, fault: str) -> None:
+    path, before = copied.parent / "seq32/00001.h5", copied.read_bytes()
+    with h5py.File(path, "r+") as file:
+        assert file[column][3] != value
+        file[column][3] = value
+    with pytest.raises(BertlineError, match=f"00001.h5: {column} does not have the digest it was written with"):
+        write_again(copied)
+    if column != "input_ids":  # of which any word is valid
+        with h5py.File(path, "r+") as file:
+            digest = hashlib.sha256(file[column][...].tobytes()).hexdigest()
+            file[column].attrs["sha256"] = np.bytes_(digest)
+        with pytest.raises(BertlineError) as caught:
+            write_again(copied)
+        assert str(caught.value) == f"{path}: {fault}; delete it and run `snakemake encode`, or import it again"
+    assert copied.read_bytes() == before
+
+
+def write_again(card: Path) -> None:
+    """Write the card of a dataset of `make_dataset` again."""
+    content, folder = read_json(card), card.parent
+    recipe = {key: content[key] for key in ("fingerprint", "fingerprint_without_lengths", "settings")}
+    counts = {name: sorted(folder.glob(f"{name}-*.counts.json")) for name in ("news", "books")}
+    write_card({**recipe, "sequence_lengths": [32, 64]}, folder, counts)
+
+
 def test_a_dataset_without_samples_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         BertlineError, match="the dataset of news, books has no sample of length 32 to train on"

@@ -42,26 +42,46 @@ class FileDescription(NamedTuple):
 
 
 def describe_files(files: Sequence[Path]) -> list[FileDescription]:
-    """Describe files in several threads, as all of their bytes are read. Raises BertlineError for a damaged one."""
+    """Describe files in several threads, as all of their bytes are read. Raises BertlineError for a damaged one.
+
+    A file may have been damaged since it was written; with the digest of what it is now, training would accept it.
+    """
     with ThreadPoolExecutor(THREADS) as pool:
-        described = pool.map(lambda path: describe_file(open_samples(path)), files)
+        described = pool.map(_describe_intact, files)
         return list(progress(described, description="files", unit="files", total=len(files)))
 
 
+def _describe_intact(path: Path) -> FileDescription:
+    file = open_samples(path)
+    for name in file.damaged_columns():
+        raise _damaged(file, f"{name} does not have the digest it was written with")
+    return describe_file(file)
+
+
 def describe_file(file: SampleFile) -> FileDescription:
-    """Describe a file of samples."""
+    """Describe a file of samples. Raises BertlineError if it cannot be counted."""
     counts = {key: file.attributes[key] for key in ("samples", "tokens")}
     name = f"{file.path.parent.name}/{file.path.name}"
     edges = _edges(file.attributes["sequence_length"])
     histogram = np.zeros(len(edges) - 1, dtype=np.int64)
     corpora = np.zeros((len(file.attributes["documents_of_corpora"]), 2), dtype=np.int64)
+    if file.sample_offsets[0] != 0 or file.sample_offsets[-1] != len(file.input_ids):
+        raise _damaged(file, "sample_offsets are not those of samples")
     for block in file.blocks():
         lengths, indices = file.lengths(block), file.corpus_index[block]
+        if lengths.min() < 1 or lengths.max() > edges[-1]:
+            raise _damaged(file, "sample_offsets are not those of samples")
+        if indices.max() >= len(corpora):
+            raise _damaged(file, "corpus_index names a corpus that is not there")
         histogram += np.histogram(lengths, edges)[0]
         corpora[:, 0] += np.bincount(indices, minlength=len(corpora))
         corpora[:, 1] += np.bincount(indices, weights=lengths, minlength=len(corpora)).astype(np.int64)
     entry = {"file": name, "sha256": sha256_of_file(file.path), **counts}
     return FileDescription(file.path, file.attributes, entry, histogram, corpora, file.masks is not None)
+
+
+def _damaged(file: SampleFile, what: str) -> BertlineError:
+    return BertlineError(f"{file.path}: {what}; delete it and {ADVICE}")
 
 
 def _edges(sequence_length: int) -> np.ndarray:

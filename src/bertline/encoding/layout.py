@@ -87,6 +87,7 @@ COLUMNS = {
 }
 MASK_COLUMNS = {"mask_offsets": "<u8", "masked_positions": "<u2", "masked_input_ids": "ids"}
 SAMPLES_PER_BLOCK = 50_000
+BYTES_PER_DIGEST = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,19 @@ class SampleFile:
     def lengths(self, block: slice) -> np.ndarray:
         """Return the number of tokens of each sample of a block: int64 [samples]."""
         return np.diff(self.sample_offsets[block.start : block.stop + 1]).astype(np.int64)
+
+    def damaged_columns(self) -> list[str]:
+        """Return the names of the arrays whose bytes do not have the digest that they were written with."""
+        arrays = {**vars(self), **(vars(self.masks) if self.masks else {})}
+        return [name for name, expected in self.digests.items() if self._digest(arrays[name]) != expected]
+
+    def _digest(self, array: np.ndarray) -> str:
+        digest = hashlib.sha256()
+        values = BYTES_PER_DIGEST // array.itemsize
+        for start in range(0, len(array), values):
+            digest.update(array[start : start + values].data)
+            self.release()
+        return digest.hexdigest()
 
     def release(self) -> None:
         """Free the memory of the pages read so far; the arrays stay readable."""
