@@ -115,6 +115,27 @@ def test_a_controller_that_never_answers_is_reported(
     assert capsys.readouterr().err == "squeue does not answer; nothing is known of job 7\n"
 
 
+def test_a_job_that_squeue_does_not_list_is_reported(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    (programs / "squeue").write_text("#!/bin/sh\n")
+    (programs / "squeue").chmod(0o755)
+    assert slurm.own_job() is None
+    assert capsys.readouterr().err == "squeue does not list job 7; its time left is not known\n"
+
+
+def test_what_a_person_has_chosen_for_the_lists_of_slurm_changes_no_answer(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SQUEUE_PARTITION", "SQUEUE_STATES", "SINFO_PARTITION", "SACCT_FORMAT", "SLURM_CLUSTERS"):
+        monkeypatch.setenv(name, "mine")
+    for name in ("squeue", "sinfo"):
+        (programs / name).write_text("#!/bin/sh\nenv | sed -n 's/=mine//p'\n")
+        (programs / name).chmod(0o755)
+        assert slurm.output_of(name) == "SLURM_CLUSTERS\n"
+
+
 def test_a_job_without_a_squeue_is_reported(
     programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

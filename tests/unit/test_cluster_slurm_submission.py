@@ -202,6 +202,16 @@ def test_snakemakes_processes_share_the_list_of_submitted_jobs(slurm: Slurm) -> 
     assert Path(os.environ[slurm_submission.SUBMITTED]).read_text() == "101\n102\n"
 
 
+def test_snakemakes_processes_and_jobs_get_no_choices_for_the_lists_of_slurm(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The executor asks squeue or sacct for its jobs."""
+    for name in ("SQUEUE_PARTITION", "SACCT_LOCAL", "SLURM_CLUSTERS"):
+        monkeypatch.setenv(name, "mine")
+    slurm_submission.use_waiting_sbatch(WRAPPER.parent)
+    assert [name for name, value in os.environ.items() if value == "mine"] == ["SLURM_CLUSTERS"]
+
+
 @pytest.fixture
 def waiting_sbatch(slurm: Slurm) -> Iterator[Callable[[], subprocess.Popen[str]]]:
     """Start the sbatch that snakemake finds, as snakemake does, but in a process group of its own."""

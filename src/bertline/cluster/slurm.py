@@ -15,6 +15,8 @@ import tenacity
 # Fields of squeue's output. With a width, because --Format truncates at 20 characters by default.
 FIELDS = ("JobID", "State", "TimeLeft", "RestartCnt", "WorkDir", "Comment", "Reason")
 WIDTH = 400
+# Variables by which a person limits what these programs list, or changes its form.
+CHOICES = ("SQUEUE_", "SINFO_", "SACCT_")
 PATIENCE = 120.0  # seconds in which a busy controller is asked again, PAUSE seconds after each time
 PAUSE = 2.0
 
@@ -37,11 +39,22 @@ class Job:
         return self.comment.startswith("rule_")
 
 
+def environment() -> dict[str, str]:
+    """Return this process's environment without what a person has chosen for the lists of Slurm's programs."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(CHOICES)}
+
+
 def output_of(*command: str) -> str | None:
     """Return the output of one of Slurm's commands; None if it fails."""
     try:
         done = subprocess.run(  # noqa: S603
-            command, capture_output=True, text=True, errors="surrogateescape", timeout=60, check=True
+            command,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            timeout=60,
+            check=True,
+            env=environment(),
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -88,8 +101,12 @@ def own_job(patience: float = PATIENCE) -> Job | None:
     listed = asking(_queue, f"--jobs={number}")
     if listed is None:
         print(f"squeue does not answer; nothing is known of job {number}", file=sys.stderr, flush=True)
+        return None
     # A job on nodes of several kinds has a line for each kind.
-    return next((job for job in _jobs_in(listed or "") if job.number == number), None)
+    job = next((job for job in _jobs_in(listed) if job.number == number), None)
+    if job is None:
+        print(f"squeue does not list job {number}; its time left is not known", file=sys.stderr, flush=True)
+    return job
 
 
 def requeue_own_job() -> None:

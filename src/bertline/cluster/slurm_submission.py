@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from bertline.cluster.slurm import output_of
+from bertline.cluster.slurm import environment, output_of
 from bertline.cluster.waiting import wait_for_answer
 from bertline.console import BertlineError
 
@@ -58,10 +58,15 @@ class _NotYet(Exception):
 def use_waiting_sbatch(folder: Path) -> None:
     """Put `folder`, which contains the waiting sbatch, first on the PATH of this process and its children.
 
+    From their environment remove a person's choices for Slurm's lists: the executor would wait for a job that squeue
+    leaves out without end, and jobs would get them, too.
+
     After Ctrl-C nothing is submitted: the executor cancels its jobs in the queue, but still waits for its submissions.
 
     Call this in the main thread.
     """
+    for name in set(os.environ) - set(environment()):
+        del os.environ[name]
     # And this interpreter, because snakemake can be started without its environment on the PATH.
     os.environ["PATH"] = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
     read, write = os.pipe()
