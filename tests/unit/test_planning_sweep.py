@@ -193,6 +193,29 @@ def test_a_training_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.Mon
         recipe_of(plan, "demo/phas1")
 
 
+def test_a_task_whose_data_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = read_yaml(CONFIG / "demo.yaml")
+    config["evaluation"]["glue"] = "nowhere"
+    plan = make_plan(config, CONFIG / "config.schema.yaml", CONFIG / "models")
+    with pytest.raises(BertlineError, match=r"^demo/glue/cola: runs\.demo\.finetune\.glue\.cola is left out: .*nowhere"):
+        recipe_of(plan, "demo/glue/cola")
+
+
+def test_a_configuration_without_a_training_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = {"kind": "classification", "train": "no.csv", "dev": "no.csv", "texts": ["text"], "label": "label"}
+    run = {"pretrained": {"hub": "user/bert", "revision": 40 * "0"}, "finetune": {"tables": {"t": {}}}}
+    config = {"contact": "a@b.org", "evaluation": {"tables": {"t": table}}, "runs": {"mine": run}}
+    plan = make_plan(config, CONFIG / "config.schema.yaml", CONFIG / "models")
+    with pytest.raises(BertlineError, match=r"^mine: the configuration has no training to time here \(.*no\.csv"):
+        recipe_of(plan, "mine")
+    run["finetune"] = {}
+    plan = make_plan(config, CONFIG / "config.schema.yaml", CONFIG / "models")
+    with pytest.raises(BertlineError, match="^mine: the configuration has no training to time here; add one$"):
+        recipe_of(plan, "mine")
+
+
 def test_weights_that_are_not_fetched_yet_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("text,label\nwarm,a\ncold,b\n")

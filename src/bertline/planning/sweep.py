@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +163,8 @@ def recipe_of(plan: Plan, name: str) -> Json:
     Args:
         name: run/phase or run/task, such as demo/phase1 or demo/glue/cola; a run alone for its first phase.
 
-    Raises BertlineError with the nearest names for an unknown one, and if the vocabulary's size or the network of
-    external weights is not known yet.
+    Raises BertlineError with the nearest names for an unknown one, for a task that is left out as its data is missing,
+    and if the vocabulary's size or the network of external weights is not known yet.
     """
     names: dict[str, Mapping[str, Any]] = {}
     for run, content in plan.runs.items():
@@ -174,6 +174,7 @@ def recipe_of(plan: Plan, name: str) -> Json:
         if content["phases"]:
             names[run] = plan.phases[next(iter(content["phases"].values()))]
     if name not in names:
+        _check_skipped(plan, name, names)
         near = ", ".join(nearest(name, list(names), plan.runs) or list(names)[:3])
         raise BertlineError(f"there is no training called {name}; near it are {near}")
     recipe = dict(names[name])
@@ -187,6 +188,16 @@ def recipe_of(plan: Plan, name: str) -> Json:
     model.setdefault("vocab_size", _vocab_size(plan, recipe["dataset"]) if recipe["dataset"] else 0)
     settings = recipe["settings"] if "task" in recipe else recipe["settings"] | ABSENT
     return recipe | {"model": model, "initial_weights": None, "settings": settings}
+
+
+def _check_skipped(plan: Plan, name: str, names: Collection[str]) -> None:
+    """Raise BertlineError for a task that is left out, and if there are no `names`."""
+    reasons = {f"{run}/{task}": reason for (run, task), reason in plan.skipped.items()}
+    if name in reasons:
+        raise BertlineError(f"{name}: {reasons[name]}")
+    if not names:
+        why = f" ({next(iter(reasons.values()))})" if reasons else "; add one"
+        raise BertlineError(f"{name}: the configuration has no training to time here{why}")
 
 
 def _vocab_size(plan: Plan, dataset: str) -> int:
