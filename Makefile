@@ -138,13 +138,24 @@ if [ -e "$$record" ]; then \
 fi
 endef
 
+# An environment keeps its Python: another one would not find its packages.
+define check_python
+if [ -e "$(VENV)/pyvenv.cfg" ]; then \
+	"$(VENV_BIN)/python" -Ic 'import os, sysconfig; os.stat(sysconfig.get_path("purelib"))' 2> /dev/null \
+		|| { echo "error: the Python of $(VENV) was removed or replaced by another version; delete $(VENV) first" >&2; exit 1; }; \
+	$(if $(filter PYTHON,$(GIVEN)),version() { "$$1" -c 'import sys; print(sys.version)'; }; \
+		[ "$$(version "$$PYTHON")" = "$$(version "$(VENV_BIN)/python")" ] \
+		|| { echo "error: $(VENV) was set up with another Python than $$PYTHON; delete it first" >&2; exit 1; };) \
+fi
+endef
+
 setup: $(READY) ## make .venv with pinned dependencies, each file checked by its sha256 [PYTHON=python3.12 VENV=folder TORCH_OPTIONS=... TORCH_LOCK=...: envs/README.md]
 	@$(recall_options)
-	@$(if $(filter PYTHON,$(GIVEN)),version() { "$$1" -c 'import sys; print(sys.version)'; }; \
-		[ "$$(version "$$PYTHON")" = "$$(version "$(VENV_BIN)/python")" ] \
-		|| { echo "error: $(VENV) was set up with another Python than $$PYTHON; delete it first" >&2; exit 1; })
-	@"$(VENV_BIN)/python" -c 'import platform; from importlib.metadata import distributions as found; \
-		print("$(VENV) is ready: Python", platform.python_version(), *(f"with torch {one.version}" for one in found(name="torch")))'
+	@$(check_python)
+	@"$(VENV_BIN)/python" -Ic 'import platform, sys; from importlib.metadata import distributions as found; \
+		[torch, bertline] = [[one.version for one in found(name=name)] for name in ("torch", "bertline")]; \
+		torch and bertline or sys.exit(f"error: {sys.argv[1]} lost torch or bertline; delete it first"); \
+		print(sys.argv[1], "is ready: Python", platform.python_version(), "with torch", *torch)' "$(VENV)"
 
 # At its real path: venv refuses a link, such as one to a disk with more space.
 # In another checkout the environment is for its tests, which would then import this one's bertline.
@@ -155,15 +166,16 @@ $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/l
 		|| ! ls "$$holder/pyproject.toml" "$$holder/envs/install.py" "$$holder/src/bertline/__init__.py" > /dev/null 2>&1 \
 		|| { echo "error: $(VENV) is the environment of $$holder, whose bertline this one would replace; remove the link, \
 	or give another VENV (see envs/README.md)" >&2; exit 1; }
-	@[ "$$("$$PYTHON" -c 'import sys, venv, ensurepip; print(sys.version_info >= (3, 11))')" = True ] \
-		|| { echo "error: $$PYTHON needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }
-	@echo "Setting up $(VENV): about two minutes, download speed aside"
-	@# A finished one keeps its Python.
-	{ [ -e "$@" ] && "$(VENV_BIN)/python" -c ""; } || \
-		"$$PYTHON" -m venv "$$("$$PYTHON" -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$(VENV)")"
+	@$(check_python)
+	@python=$$PYTHON; [ ! -e "$(VENV)/pyvenv.cfg" ] || python="$(VENV_BIN)/python"; \
+		[ "$$("$$python" -c 'import sys, venv, ensurepip; print(sys.version_info >= (3, 11))')" = True ] \
+		|| { echo "error: $$python needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }; \
+		echo "Setting up $(VENV): about two minutes, download speed aside"; \
+		[ -e "$@" ] || "$(VENV_BIN)/python" -Ic "import pip" 2> /dev/null || \
+		"$$python" -m venv "$$("$$python" -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$(VENV)")"
 	@$(recall_options); [ -e "$@" ] || printf '%s\n' "$$TORCH_OPTIONS" "$$TORCH_LOCK" > "$(VENV)/begun"; set -f; \
 		"$(VENV_BIN)/python" envs/install.py $${TORCH_LOCK:+--torch-lock "$$TORCH_LOCK"} $$TORCH_OPTIONS \
-		&& printf '%s\n' "$$TORCH_OPTIONS" "$$TORCH_LOCK" > $@
+		&& printf '%s\n' "$$TORCH_OPTIONS" "$$TORCH_LOCK" > "$@"
 	@echo "For all commands but make, first run, once in each terminal: source $(VENV)/bin/activate"
 
 # The tools of a release have an environment of their own: users need none of them.

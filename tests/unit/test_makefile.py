@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """#!{python}
 import json, os, sys
 print(True)
+if sys.argv[1:2] == ["-Ic"]:
+    sys.exit()  # only looks at the environment
 with open({calls!r}, "a") as calls:
     calls.write(json.dumps([os.path.basename(sys.argv[0]), sys.argv[1:], os.environ.get("PYTEST_ADDOPTS")]) + "\\n")
 """
@@ -85,6 +87,7 @@ def checkout(tmp_path: Path) -> Path:
         "envs/install.py",
         "resources/sample/sample.json",
         "site.yaml",
+        ".venv/pyvenv.cfg",
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
@@ -116,6 +119,8 @@ def calls_of(folder: Path, target: str, *variables: str, environment: dict[str, 
 @pytest.mark.parametrize("given", ["on the command line", "in the environment"])
 def test_a_variable_is_one_argument(checkout: Path, name: str, target: str, given: str) -> None:
     of_mine_only_on_a_command_line = target == "mine" and name not in ("TEXT", "OUTPUT")
+    if name == "PYTHON":
+        shutil.rmtree(checkout / ".venv")
     if given == "on the command line":
         calls = calls_of(checkout, target, f"{name}={HOSTILE}")
     else:
@@ -271,7 +276,15 @@ def unset(checkout: Path) -> Path:
     own.chmod(0o755)
     for name in ("envs/install.py", "workflow/scripts/digests.py"):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-        (checkout / name).write_text("import sys\nopen('prefixes', 'a').write(sys.prefix + '\\n')")
+        (checkout / name).write_text("import sys\nopen('prefixes', 'a').write(sys.prefix + '\\n')\n")
+    with (checkout / "envs/install.py").open("a") as program:
+        program.write(
+            "import pathlib, sysconfig\n"
+            "for name in ('torch-2+cpu', 'bertline-1'):\n"
+            "    folder = pathlib.Path(sysconfig.get_path('purelib'), f'{name}.dist-info')\n"
+            "    folder.mkdir(exist_ok=True)\n"
+            "    (folder / 'METADATA').write_text('Name: {}\\nVersion: {}\\n'.format(*name.split('-')))\n"
+        )
     other = checkout / "other/bin/python"
     other.parent.mkdir(parents=True)
     other.write_text("#!/bin/sh\nexit 7\n")
@@ -287,6 +300,14 @@ def set_up(folder: Path, *variables: str, **others: str) -> tuple[int, list[Path
     status = subprocess.run(command, cwd=folder, env=environment, check=False).returncode
     prefixes = folder / "prefixes"
     return status, [Path(line) for line in prefixes.read_text().splitlines()] if prefixes.exists() else []
+
+
+def set_up_again(folder: Path, *variables: str, **environment: str) -> tuple[int, list[str]]:
+    """Set up, or see that nothing is to be done; return the status, and what was said."""
+    environment = {"PATH": os.environ["PATH"], "PYTHON": f"{folder}/python-without-pip"} | environment
+    command = ["make", "--no-print-directory", "setup", *variables]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, (done.stdout + done.stderr).splitlines()
 
 
 @pytest.mark.parametrize("name", ["checkout", "with a space"])
@@ -395,7 +416,7 @@ def stopped(checkout: Path) -> Path:
     (checkout / ".venv/ready").unlink()
     python = checkout / ".venv/bin/python"
     program = python.read_text()
-    python.write_text("#!/bin/sh\n[ $1 != envs/install.py ]\n")
+    python.write_text("#!/bin/sh\necho True; [ $1 != envs/install.py ]\n")
     assert answer_of(checkout, "setup", "TORCH_OPTIONS=--pre", "TORCH_LOCK=own.txt")[0] != 0
     python.write_text(program)
     return checkout
@@ -443,15 +464,55 @@ def test_a_finished_environment_says_what_it_is_and_keeps_its_python(
 
 
 def test_the_last_line_of_a_set_up_says_what_there_is(unset: Path) -> None:
-    command = ["make", "--no-print-directory", "setup", f"PYTHON={unset}/python-without-pip"]
     for _ in range(2):
-        done = subprocess.run(command, cwd=unset, capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines()[-1] == f".venv is ready: Python {platform.python_version()}"
-        [packages] = unset.glob(".venv/lib/python*/site-packages")
-    (packages / "torch-2.dist-info").mkdir()
-    (packages / "torch-2.dist-info/METADATA").write_text("Name: torch\nVersion: 2+cpu\n")
-    done = subprocess.run(command, cwd=unset, capture_output=True, text=True, check=True)
-    assert done.stdout == f".venv is ready: Python {platform.python_version()} with torch 2+cpu\n"
+        status, said = set_up_again(unset)
+        assert (status, said[-1]) == (0, f".venv is ready: Python {platform.python_version()} with torch 2+cpu")
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("package", ["torch", "bertline"])
+def test_an_environment_that_lost_its_packages_is_not_ready(unset: Path, package: str) -> None:
+    set_up_again(unset)
+    [folder] = unset.glob(f".venv/lib/python*/site-packages/{package}-*.dist-info")
+    shutil.rmtree(folder)
+    status, said = set_up_again(unset)
+    assert status != 0
+    assert said[0] == "error: .venv lost torch or bertline; delete it first"
+    assert len(said) == 2
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+@pytest.mark.parametrize("how", ["replaced", "removed"])
+def test_an_environment_that_lost_its_python_is_one_line(unset: Path, is_old: bool, how: str) -> None:
+    """As after an upgrade of the system, whose Python has a newer minor version."""
+    set_up_again(unset)
+    if is_old:
+        os.utime(unset / ".venv/ready", (0, 0))
+    if how == "removed":
+        (unset / ".venv/bin/python").unlink()
+        (unset / ".venv/bin/python").symlink_to("/nosuch/python3")
+    else:
+        [folder] = unset.glob(".venv/lib/python*")
+        folder.rename(folder.with_name("python3.1"))
+    status, said = set_up_again(unset)
+    assert status != 0
+    assert said[0] == "error: the Python of .venv was removed or replaced by another version; delete .venv first"
+    assert len(said) == 2
+
+
+def test_a_set_up_that_was_stopped_keeps_its_python(unset: Path) -> None:
+    """Its packages would be those of one version, and its records of another."""
+    set_up_again(unset)
+    (unset / ".venv/ready").unlink()
+    settings = (unset / ".venv/pyvenv.cfg").read_text()
+    (unset / "other/bin/python").write_text("#!/bin/sh\necho 3.99\n")
+    status, said = set_up_again(unset, "PYTHON=other/bin/python")
+    assert status != 0
+    assert said[0] == "error: .venv was set up with another Python than other/bin/python; delete it first"
+    [packages] = unset.glob(".venv/lib/python*/site-packages")
+    (packages / "pip.py").touch()
+    assert set_up_again(unset, PYTHON="other/bin/python")[0] == 0
+    assert (unset / ".venv/pyvenv.cfg").read_text() == settings
 
 
 @pytest.mark.parametrize("python", ["/bin/echo", "false", "nosuch"])
