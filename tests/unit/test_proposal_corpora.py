@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -191,16 +192,30 @@ def test_json_that_is_no_table_is_told_to_be_moved(tmp_path: Path, content: str)
         shaped(tmp_path)
 
 
-def test_files_in_hidden_folders_are_told(tmp_path: Path) -> None:
+def test_hidden_and_special_files_are_told(tmp_path: Path) -> None:
     put(tmp_path, "a.txt", ".b.txt")
     for folder in (".old/deep", "sub/.old", ".empty"):
         (tmp_path / folder).mkdir(parents=True)
     put(tmp_path / ".old", "a.txt")
     put(tmp_path / ".old/deep", "b.txt")
     put(tmp_path / "sub/.old", "a.txt")
-    found = corpora_of([str(tmp_path), str(tmp_path / "sub")])
-    assert found.not_read == {f"in {tmp_path}/.old": 2, f"in {tmp_path}/sub/.old": 1}
-    assert [len(corpus.files) for corpus in found.corpora] == [1]
+    put(tmp_path / "sub", ".c.txt", ".given.txt")
+    os.mkfifo(tmp_path / "sub/pipe.txt")
+    found = corpora_of([str(tmp_path), str(tmp_path / "sub"), str(tmp_path / "sub/.given.txt")])
+    assert found.not_read == {
+        f"in {tmp_path}/.old": 2,
+        f"in {tmp_path}/sub/.old": 1,
+        "with a dot before the name": 2,
+        "special (a pipe, a socket or a device)": 1,
+    }
+    assert [len(corpus.files) for corpus in found.corpora] == [2]
+    assert f"in {tmp_path}/.old" not in corpora_of([str(tmp_path), str(tmp_path / ".old")]).not_read
+
+
+def test_only_hidden_files_are_no_text(tmp_path: Path) -> None:
+    put(tmp_path, ".a.txt")
+    with pytest.raises(BertlineError, match=r"no readable text \(1 with a dot before the name\); give \.txt"):
+        corpora_of([str(tmp_path)])
 
 
 def test_a_table_of_tabs_with_quotes_is_told(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class FoundFiles(NamedTuple):
     Attributes:
         corpora: the files that are read, grouped by how.
         not_read: suffixes of files that are not text by their names, or XML but no wiki's dump, with their numbers;
-            also folders with a dot before their names.
+            also special files, and those with a dot before their names or those of their folders.
         left_out: files that are not read because they are tables to fine-tune on.
     """
 
@@ -166,8 +166,10 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = (), divided: Coll
         if pattern in used:
             raise BertlineError(f"{place} is no dump of a wiki, but {pattern} finds it, too; move it to another folder")
     others = Counter(suffix for suffix, _ in not_read.values())
-    for path in filter(Path.is_dir, map(Path, given)):
-        others |= _hidden_in(path)
+    hidden = {place: counted for path in filter(Path.is_dir, map(Path, given)) for place, counted in _hidden_in(path)}
+    read = seen.union(map(os.path.abspath, given))
+    for counted in (counted for place, counted in hidden.items() if place not in read):
+        others.update(counted)
     if left_out and not by_kind:
         raise BertlineError(f"{', '.join(given)}: no text besides TABLE={','.join(map(str, left_out))}; give others")
     if not by_kind:
@@ -213,16 +215,19 @@ def _files_in(path: Path) -> Iterator[Path]:
     yield from map(Path, files)
 
 
-def _hidden_in(path: Path) -> Counter[str]:
-    """Return the number of files in each folder with a dot before its name, which no pattern finds."""
-    hidden: Counter[str] = Counter()
-    for folder, folders, _ in os.walk(path):
+def _hidden_in(path: Path) -> Iterator[tuple[str, dict[str, int]]]:
+    """Yield what no pattern finds, and what to count: files with a dot before their names or a folder's, and pipes."""
+    for folder, folders, files in os.walk(path):
         for name in [name for name in folders if name.startswith(".")]:
             folders.remove(name)
             below = Path(folder, name)
             if number := sum(len(files) for _, _, files in os.walk(below)):
-                hidden[f"in {below.as_posix()}"] = number
-    return hidden
+                yield os.path.abspath(below), {f"in {below.as_posix()}": number}
+        for file in (os.path.join(folder, name) for name in files):
+            if not os.path.isfile(file):
+                yield os.path.abspath(file), {"special (a pipe, a socket or a device)": 1}
+            elif os.path.basename(file).startswith("."):
+                yield os.path.abspath(file), {"with a dot before the name": 1}
 
 
 def _kind_of(file: Path, *, alone: bool) -> tuple[_Kind | None, str]:

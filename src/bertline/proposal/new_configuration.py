@@ -53,7 +53,7 @@ class NewConfiguration(NamedTuple):
 
     Attributes:
         summary: lines about what was found, chosen and guessed, also in the comments of `content`.
-        not_read: number of files by suffix that are no texts, and of those in hidden folders.
+        not_read: number of files by suffix that are no texts, and of those that are hidden or special.
         left_out: tables to fine-tune on that are among the texts, which are not read.
         slowdown: by how many times other programs slow training down here, at least 1.
     """
@@ -120,7 +120,9 @@ def write_configuration(
     lines = [*made.summary]
     if made.not_read:
         others = ", ".join(f"{number} {suffix}" for suffix, number in made.not_read.items())
-        lines.append(f"Not read, because they are no texts by their names, XML but no wiki's dump, or hidden: {others}")
+        lines.append(
+            f"Not read, because they are no texts by their names, XML but no wiki's dump, hidden or special: {others}"
+        )
     if made.left_out:
         lines.append(f"Not among the texts, because they are TABLE: {', '.join(map(str, made.left_out))}")
     if made.slowdown > BUSY:
