@@ -21,6 +21,7 @@ from bertline.encoding.dataset import open_dataset
 from bertline.encoding.imports import import_dataset
 from bertline.encoding.inspection import problems_of
 from bertline.encoding.validation import validate_dataset
+from bertline.files import sha256_of_file
 from bertline.training.data.exporting import default_max_predictions, export_samples
 
 SCRIPTS = Path(__file__).parents[2] / "workflow/scripts"
@@ -211,11 +212,12 @@ def test_samples_without_a_word_to_mask_are_not_exported_with_masks(
     samples, before, after = card.parent / "seq64/00000.h5", tmp_path / "before.hdf5", tmp_path / "after.hdf5"
     export_samples([samples], card, [before], "nvidia", dupe_factor=2)
     assert "left out" not in caplog.text
-    unknown = [1, 4]
+    unknown, digest = [1, 4], sha256_of_file(samples)
     with h5py.File(samples, "r+") as file:
         for number in unknown:
             first, last = file["sample_offsets"][number : number + 2]
             file["input_ids"][first + 1 : last - 1] = VOCABULARY.index("[UNK]")
+    card.write_text(card.read_text().replace(digest, sha256_of_file(samples)))
     with caplog.at_level("WARNING"):
         export_samples([samples], card, [after], "nvidia", dupe_factor=2)
     assert f"warning: {samples}: left out 2 samples that have no word to mask" in caplog.text
@@ -291,6 +293,20 @@ def test_an_export_replaces_no_file_of_the_dataset(made: Path, tmp_path: Path) -
         with pytest.raises(BertlineError, match=rf"{output} is a file of the dataset; name another output"):
             export_samples([samples], card, [tmp_path / output], "gpauloski")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("layout", ["nvidia", "gpauloski"])
+def test_a_damaged_file_is_not_exported(made: Path, tmp_path: Path, layout: Literal["nvidia", "gpauloski"]) -> None:
+    card = tmp_path / "data/dataset.json"
+    shutil.copytree(made / "data", card.parent)
+    samples = card.parent / "seq64/00001.h5"
+    with h5py.File(samples, "r+") as file:
+        file["input_ids"][1] = 9 if file["input_ids"][1] != 9 else 10
+    with pytest.raises(BertlineError) as caught:
+        export_samples([samples], card, [tmp_path / "out.hdf5"], layout)
+    problem = f"{samples} is damaged: its SHA-256 is not the one that {card} states"
+    assert str(caught.value) == f"{problem}; delete it and run `snakemake encode`"
+    assert not (tmp_path / "out.hdf5").exists()
 
 
 def test_two_exports_do_not_have_one_output(made: Path, tmp_path: Path) -> None:

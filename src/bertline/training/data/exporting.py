@@ -12,12 +12,13 @@ import numpy as np
 
 from bertline.command_line import Files
 from bertline.console import BertlineError
-from bertline.encoding.card_format import SPLITS, check_belongs, read_card
+from bertline.encoding.card_format import SPLITS, check_belongs, read_card, remedy
 from bertline.encoding.dataset import SampleReader
 from bertline.encoding.hashing import mix_integers
 from bertline.encoding.interchange import TOKENS_OF_A_BLOCK, write_interchange
 from bertline.encoding.layout import SampleFile, open_samples
 from bertline.encoding.masking import IGNORED, Masking, Vocabulary, count_masked
+from bertline.files import sha256_of_file
 from bertline.results import paths
 from bertline.training.data.batches import GlobalBatch
 from bertline.training.data.collation import mask_batch, micro_batches
@@ -64,8 +65,8 @@ def export_samples(
         dupe_factor: differently masked copies of every sample; nvidia only (default: 5).
         max_predictions: masked tokens of a sample; nvidia only (default: 20 of 128, 80 of 512).
 
-    Raises BertlineError if a file is not the dataset's, is of segments in either order, or, for NVIDIA's layout, was
-    imported and is already masked; and if an output is given twice or is a file of the dataset.
+    Raises BertlineError if a file is not the dataset's, is damaged, is of segments in either order, or, for NVIDIA's
+    layout, was imported and is already masked; and if an output is given twice or is a file of the dataset.
     """
     if len(outputs) != len(samples):
         raise BertlineError("--outputs: give one file for each of the samples' files, in the same order")
@@ -132,6 +133,10 @@ def _open(samples: Path | str, card_json: Path | str) -> tuple[SampleFile, Sampl
     for entry in (entry for split in SPLITS for entry in section[split]):
         if (Path(card_json).parent / entry["file"]).resolve() == Path(samples).resolve():
             check_belongs(file.path, file.attributes, entry, card, length)
+            if sha256_of_file(file.path) != entry["sha256"]:
+                raise BertlineError(
+                    f"{file.path} is damaged: its SHA-256 is not the one that {card_json} states; {remedy(card)}"
+                )
             return file, SampleReader([file], length, card)
     raise BertlineError(f"{samples} is not one of the files that {card_json} lists; name one of those")
 
