@@ -379,6 +379,38 @@ def test_a_document_like_a_later_one_of_its_band_is_found(tmp_path: Path) -> Non
     assert not is_exact.any()
 
 
+def alike_in_band(row: np.ndarray, band: int) -> np.ndarray:
+    """A row with one other minimum in every other band: 113 of 128 agree."""
+    like = row.copy()
+    like["digest"] += 1
+    others = [8 * other + band % 8 for other in range(16) if other != band]
+    like["minima"][others] ^= 1
+    return like
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), [(3, 9, [-1, 0, -1]), (9, 3, [-1, 0, 0])])
+def test_a_document_like_one_that_an_earlier_band_removed_stays(
+    tmp_path: Path, first: int, second: int, expected: list[int]
+) -> None:
+    """The first and the third of a chain are not similar; the bands in which neighbours agree run in order."""
+    rows = np.zeros(3, SIGNATURE_TYPE)
+    rows[0]["minima"] = np.arange(PERMUTATIONS)
+    rows[1] = alike_in_band(rows[0], first)
+    rows[2] = alike_in_band(rows[1], second)
+    assert np.count_nonzero(rows[0]["minima"] == rows[2]["minima"]) < 0.8 * PERMUTATIONS
+    np.save(tmp_path / "a.npy", rows)
+    assert duplicates_of([str(tmp_path / "a.npy")], 3, folder=tmp_path)[0].tolist() == expected
+
+
+@pytest.mark.parametrize("leaders", [2, 64, 65])
+def test_a_document_is_compared_with_64_others_of_its_band(tmp_path: Path, leaders: int) -> None:
+    rows = np.frombuffer(np.random.default_rng(1).bytes(leaders * SIGNATURE_TYPE.itemsize), SIGNATURE_TYPE).copy()
+    rows["minima"][:, :8] = 7
+    np.save(tmp_path / "a.npy", np.append(rows, alike_in_band(rows[-1], 0)))
+    found = duplicates_of([str(tmp_path / "a.npy")], leaders + 1, folder=tmp_path)[0].tolist()
+    assert found == [-1] * leaders + [-1 if leaders > 64 else leaders - 1]
+
+
 def test_the_memory_for_finding_duplicates_is_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates_module, "DOCUMENTS_AT_ONCE", 1 << 10)
     monkeypatch.setattr(duplicates_module, "ROWS_AT_ONCE", 1 << 7)

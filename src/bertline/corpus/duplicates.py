@@ -92,8 +92,10 @@ def find_duplicates(
     Yields:
         for each range of DOCUMENTS_AT_ONCE documents its duplicates, of LINK_TYPE, sorted by document.
 
-    A document is removed if it is similar to an earlier one in some band. If that document is itself a duplicate of an
-    even earlier one, both are duplicates of the earliest. The result depends only on the documents and their order.
+    Equal texts go first, then the bands run in order: a document is removed if it agrees in the band with an earlier
+    one that is similar and still kept, among the first MAX_LEADERS that are not similar to each other. So a document
+    may stay though it is similar to one that an earlier band removed. If a later band removes the one that it was found
+    to repeat, both are duplicates of the earliest. The result depends only on the documents and their order.
     """
     signatures = SignatureFiles(parts)
     ranges = -(-int(signatures.firsts[-1]) // DOCUMENTS_AT_ONCE)
