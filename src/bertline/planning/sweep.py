@@ -26,10 +26,13 @@ logger = logging.getLogger(__name__)
 MAX_MICRO_BATCHES = 8
 # Settings of a phase without which its steps are the same.
 ABSENT: Json = {"batch_size_warmup": None, "publish_best_every": None, "corpus_weights": {}, "carry_over": "weights"}
-# Options of pretrain.py and finetune.py that a sweep sets itself or that its steps do not have, with what to do.
+# Options that a sweep sets itself, or that its steps do not have, with what to do.
 REFUSED_OPTIONS = {
     "--micro-batch-tokens": "a sweep varies it; give FROM and TO",
     "--threads": "a sweep divides them; give workflow/scripts/sweep.py --threads, which make sweep does not have",
+    "--seconds": "a sweep sets it; give workflow/scripts/sweep.py --seconds, which make sweep does not have",
+    **dict.fromkeys(("--recipe", "--output"), "a sweep has files of its own; leave it out"),
+    **dict.fromkeys(("--help", "-h"), "it times nothing; run `python workflow/scripts/pretrain.py --help`"),
     "--profile": "a sweep writes no profile; leave it out",
 }
 
