@@ -166,8 +166,10 @@ def _head_of_tensorflow(weights: Mapping[str, Tensor]) -> Head | None:
 def _of_tensorflow(prefix: Path) -> dict[str, Tensor]:
     """Return the weights by their names in transformers, without the optimizer's variables."""
     weights = {}
-    for name, values in read_checkpoint(prefix):
-        if name.startswith(("bert/", "cls/", *HEADS)) and "adam_" not in name:
+    read = dict(read_checkpoint(prefix))
+    for name, values in read.items():
+        is_slot = name.rpartition("/")[0] in read  # of an optimizer
+        if (name.startswith(("bert/", "cls/")) or name in HEADS) and not is_slot:
             tensor = torch.from_numpy(np.array(values, dtype=np.float32))
             is_kernel = name.endswith("/kernel") and tensor.ndim == 2
             weights[_name(name)] = tensor.T.contiguous() if is_kernel else tensor

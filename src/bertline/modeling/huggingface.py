@@ -35,6 +35,7 @@ from bertline.tasks.task import Head
 POSITIONS = "encoder.embeddings.position.weight"
 # All that the commands write into a folder in this layout: they replace a folder that contains nothing else.
 FILES = (*paths.FILES_OF_WEIGHTS, paths.FINETUNED_TASK, "README.md")
+BUFFERS = (".position_ids", ".inv_freq")  # stored by some versions of transformers, which compute them
 OF_ENCODER = re.compile(r"encoder\.(embeddings|layers|final_normalization)\.")
 
 
@@ -155,10 +156,11 @@ def from_huggingface(
 ) -> dict[str, Tensor]:
     """Convert Hugging Face's weights to Bertline's names: float32, the vocabulary padded.
 
-    Names of old versions are accepted, also of the output's bias, unknown names left out. `source` names the weights in
-    errors, `unused_positions` is what the architecture's module returns for their config.json. Raises BertlineError,
-    naming the weight, if one of the encoder is missing, for one of another shape than that in `config`, or with NaN or
-    infinity, and for an output matrix that is not the word embeddings.
+    Names of old versions are accepted, also of the output's bias, and other names outside the layers left out. `source`
+    names the weights in errors, `unused_positions` is what the architecture's module returns for their config.json.
+    Raises BertlineError, naming the weight, if one of the encoder is missing, for one of another shape than that in
+    `config`, or with NaN or infinity, for one of a layer that the network does not have, and for an output matrix that
+    is not the word embeddings.
     """
     huggingface = names_of(config)
     names = _names(config, huggingface, head)
@@ -166,7 +168,8 @@ def from_huggingface(
     theirs: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         present = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        present = present if present in known else f"{huggingface.ENCODER}.{present}"
+        is_whole = present in known or present.startswith(f"{huggingface.ENCODER}.")
+        present = present if is_whole else f"{huggingface.ENCODER}.{present}"
         if present in theirs and present in known:
             raise BertlineError(f"{source}: {present} is there twice, once under an old name; remove one")
         theirs[present] = tensor
@@ -195,6 +198,8 @@ def from_huggingface(
         if name == POSITIONS:
             tensor = tensor[unused_positions:]
         ours[name] = _pad(tensor, config) if name in huggingface.PADDED else tensor
+    used = {part for name in ours for part in names[name]}
+    _check_layers(config, [name for name in theirs if name not in used], source)
     _check_output(config, ours, weights, source)
     return ours
 
@@ -208,6 +213,23 @@ def _instead(missing: str, weights: Mapping[str, Tensor], encoder: str) -> str:
         return f", but has {same}; remove the prefix {prefix} of its names"
     first = next(iter(weights), None)
     return f", its first weights are {first}; fetch it again" if first else ": it has none; fetch it again"
+
+
+def _check_layers(config: NetworkConfig, unused: Sequence[str], source: str) -> None:
+    """Raise BertlineError if an unused weight is one of a layer, without which the network computes something else."""
+    layers = names_of(config).LAYERS
+    others = [name for name in unused if name.startswith(f"{layers}.") and not name.endswith(BUFFERS)]
+    numbers = [int(found[1]) for name in others if (found := re.match(rf"{re.escape(layers)}\.(\d{{1,9}})\.", name))]
+    if (found_layers := 1 + max(numbers, default=0)) > config.num_hidden_layers:
+        raise BertlineError(
+            f"{source} has weights of {found_layers} layers, but num_hidden_layers of its configuration is "
+            f"{config.num_hidden_layers}; correct it, or remove the weights of the others"
+        )
+    if others:
+        raise BertlineError(
+            f"{source}: {others[0]} is a weight that no layer of its configuration has, and a network with it cannot "
+            "be read; choose other weights"
+        )
 
 
 def _check_output(
