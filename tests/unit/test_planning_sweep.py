@@ -21,7 +21,7 @@ import pytest
 from bertline.console import BertlineError
 from bertline.files import Json, read_json
 from bertline.planning.resolve import make_plan
-from bertline.planning.sweep import by_micro_batch, by_processes, name_of_only_run, occurring, recipe_of, sizes
+from bertline.planning.sweep import by_micro_batch, by_processes, full_name, occurring, recipe_of, sizes
 from bertline.planning.trials import exit_on_signals, run_trial
 from bertline.reporting.sweep import print_table, table_of_micro_batches, table_of_scaling, write_sweep
 from bertline.settings.configuration import read_yaml
@@ -182,13 +182,13 @@ def test_a_training_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     plan = make_plan(read_yaml(CONFIG / "demo.yaml"), CONFIG / "config.schema.yaml", CONFIG / "models")
     phase = recipe_of(plan, "demo/phase1")
-    assert recipe_of(plan, "demo")["phase"] == "warm_up"
     assert phase["phase"] == "phase1"
     assert phase["initial_weights"] is None
     (dataset,) = plan.config["datasets"].values()
     assert phase["model"]["vocab_size"] == dataset["tokenizer"]["vocab_size"]
     assert recipe_of(plan, "demo/phase2")["initial_weights"] is None
-    assert name_of_only_run(plan) == "demo"
+    assert {full_name(plan, name) for name in ("", "demo", "demo/warm_up")} == {"demo/warm_up"}
+    assert full_name(plan, "demo/glue/cola") == "demo/glue/cola"
     with pytest.raises(BertlineError, match="there is no training called demo/phas1; near it are demo/phase1"):
         recipe_of(plan, "demo/phas1")
 
@@ -233,7 +233,7 @@ def test_without_a_name_there_has_to_be_one_run(tmp_path: Path, monkeypatch: pyt
     config["runs"] = {"first": config["runs"]["demo"], "second": config["runs"]["demo"]}
     plan = make_plan(config, CONFIG / "config.schema.yaml", CONFIG / "models")
     with pytest.raises(BertlineError, match="there are 2 runs; name one of them, or a training: first, second"):
-        name_of_only_run(plan)
+        full_name(plan, "")
 
 
 def sweep_of(rows: list[Json], scaling: list[Json]) -> Json:
@@ -313,11 +313,13 @@ def test_an_option_that_cannot_be_is_one_line(
     assert f"error: {line}" in f"{exited.value} {capsys.readouterr().err}"
 
 
-def run_sweep(monkeypatch: pytest.MonkeyPatch, run_trial: Callable[..., Json], *given: str) -> None:
+def run_sweep(
+    monkeypatch: pytest.MonkeyPatch, run_trial: Callable[..., Json], *given: str, name: str = "demo/phase1"
+) -> None:
     script, config = CONFIG.parent / "workflow/scripts/sweep.py", str(CONFIG / "demo.yaml")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # which the script sets: other tests do not see it then
     monkeypatch.setattr("bertline.planning.sweep.run_trial", run_trial)
-    monkeypatch.setattr("sys.argv", ["sweep.py", "demo/phase1", "--configfile", config, "--gpus", "0", *given])
+    monkeypatch.setattr("sys.argv", ["sweep.py", name, "--configfile", config, "--gpus", "0", *given])
     runpy.run_path(str(script), run_name="__main__")
 
 
@@ -453,6 +455,20 @@ def test_a_sweep_that_ended_early_replaces_no_whole_one(tmp_path: Path, monkeypa
         run_sweep(monkeypatch, run_trial, "--to", "4", "--processes", "1,2")
     assert (whole / "sweep.json").read_bytes() == content
     assert len(list(whole.parent.iterdir())) == 2
+
+
+def test_a_sweep_of_a_run_is_one_of_its_first_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bertline.tracking.store.track_entry", lambda *_: None)
+
+    def run_trial(recipe: Json, *, processes: int, options: Sequence[str], **_: object) -> Json:
+        return trial()(recipe, processes, int(options[1]))
+
+    for name in ("", "demo", "demo/warm_up"):
+        run_sweep(monkeypatch, run_trial, "--to", "1", name=name)
+    (file,) = Path("results/sweeps").rglob("sweep.json")
+    assert read_json(file)["name"] == "demo/warm_up"
+    assert file.parts[2:4] == ("demo", "warm_up")
 
 
 def test_a_killed_rank_is_a_size_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def measure(
     Whatever ends it, an error, Ctrl-C or a signal, the rows until then are shown and saved.
 
     Args:
-        name: of the training, as `recipe_of` takes it; "" for the first phase of the only run.
+        name: of the training, as `full_name` takes it.
         first, last: sequences of the smallest and of the largest micro-batch.
         processes: ascending; sizes are timed with the first number, and the fastest size with each.
         cores: of this machine.
@@ -73,7 +73,7 @@ def measure(
 
     Returns the folder. Raises BertlineError for impossible values, and if no size fits the memory.
     """
-    name = name or name_of_only_run(plan)
+    name = full_name(plan, name)
     recipe = recipe_of(plan, name)
     batch = recipe["settings"][batch_key(recipe)]
     most = -(-batch // processes[0])
@@ -153,18 +153,23 @@ def process_counts(given: str) -> list[int]:
     return sorted(set(map(int, given.split(","))))
 
 
-def name_of_only_run(plan: Plan) -> str:
-    """Return the name of the configuration's run. Raises BertlineError if it has several, or none."""
-    if len(plan.runs) != 1:
+def full_name(plan: Plan, name: str) -> str:
+    """Return the name of the first phase for that of a run, or for "" of the only run; others as they are.
+
+    Raises BertlineError without a name if there are several runs, or none.
+    """
+    if not name and len(plan.runs) != 1:
         raise BertlineError(f"there are {len(plan.runs)} runs; name one of them, or a training: {', '.join(plan.runs)}")
-    return next(iter(plan.runs))
+    name = name or next(iter(plan.runs))
+    phases = plan.runs[name]["phases"] if name in plan.runs else {}
+    return f"{name}/{next(iter(phases))}" if phases else name
 
 
 def recipe_of(plan: Plan, name: str) -> Json:
     """Return the recipe of a phase or of a task's first fine-tuning, with random weights and its vocabulary's size.
 
     Args:
-        name: run/phase or run/task, such as demo/phase1 or demo/glue/cola; a run alone for its first phase.
+        name: run/phase or run/task, such as demo/phase1 or demo/glue/cola.
 
     Raises BertlineError with the nearest names for an unknown one, for a task that is left out as its data is missing,
     and if the vocabulary's size or the network of external weights is not known yet.
@@ -174,8 +179,6 @@ def recipe_of(plan: Plan, name: str) -> Json:
         names |= {f"{run}/{phase}": plan.phases[key] for phase, key in reversed(content["phases"].items())}
         for place, key in reversed(content["finetunings"].items()):
             names[f"{run}/{place.rpartition('/')[0]}"] = plan.finetunings[key]
-        if content["phases"]:
-            names[run] = plan.phases[next(iter(content["phases"].values()))]
     if name not in names:
         _check_skipped(plan, name, names)
         near = ", ".join(nearest(name, list(names), plan.runs) or list(names)[:3])
