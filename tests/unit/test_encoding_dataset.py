@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -402,7 +403,11 @@ def test_the_validator_finds_another_tokenizer(copied: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"documents": 58}, "do not agree"),
+        ({"documents": 58}, "documents is 58, the files hold 59"),
+        ({"documents": 62, "held_out_documents": 2}, "documents is 62, the files hold 59"),
+        ({"static_masks": True}, "static_masks is True, but its files have no masks"),
+        ({"settings": {"seed": 7}}, "00000.h5: its seed is 12345, .*dataset.json states 7"),
+        ({"settings": {"pair_objective": "none"}}, "00000.h5: its pair_objective is next_sentence, .* states none"),
         ({"sentences": 1}, "sentences is 1, the files hold"),
         ({"corpora": [{"name": "all", "documents": 64, "read": 70, "kept": 64, "dropped": {"a": 5}}]}, "read is not"),
     ],
@@ -411,6 +416,47 @@ def test_the_validator_finds_counts_that_do_not_add_up(copied: Path, changes: di
     change(copied, **changes)
     with pytest.raises(BertlineError, match=fault):
         validate_dataset(copied)
+
+
+def _of_length(corpora: list[dict[str, Any]]) -> dict[str, int]:
+    return corpora[1]["sequence_lengths"]["64"]
+
+
+@pytest.mark.parametrize(
+    ("falsify", "fault"),
+    [
+        (lambda corpora: _of_length(corpora).update(samples=1), "books: its samples of length 64 are not those of the"),
+        (lambda corpora: _of_length(corpora).update(tokens=1), "books: its samples of length 64 are not those of the"),
+        (lambda corpora: _of_length(corpora).pop("tokens"), "books: its samples of length 64 are not those of the"),
+        (lambda corpora: corpora[1]["sequence_lengths"].pop("64"), "books: its samples of length 64 are not those"),
+        (lambda corpora: corpora[0].pop("sequence_lengths"), "news: its samples of length 32 are not those of the"),
+        (
+            lambda corpora: [
+                corpus.update({key: corpus[key] + more for key in ("documents", "kept", "read")})
+                for corpus, more in zip(corpora, (2, -2), strict=True)
+            ],
+            "corpus news: documents is 40, the files hold 38",
+        ),
+        (lambda corpora: corpora.reverse(), "corpus books: documents is 26, the files hold 38"),
+        (lambda corpora: corpora.pop(), "has text of 2 corpora, its dataset has 1"),
+    ],
+)
+def test_the_validator_finds_counts_of_corpora_that_are_not_those_of_the_files(
+    copied: Path, falsify: Callable[[list[dict[str, Any]]], object], fault: str
+) -> None:
+    corpora = read_json(copied)["corpora"]
+    falsify(corpora)
+    change(copied, corpora=corpora)
+    with pytest.raises(BertlineError, match=fault):
+        validate_dataset(copied)
+
+
+def test_the_card_of_a_dataset_from_before_samples_of_corpora_were_counted_is_valid(copied: Path) -> None:
+    corpora = read_json(copied)["corpora"]
+    for corpus in corpora:
+        del corpus["removed"], corpus["sequence_lengths"]
+    change(copied, corpora=corpora)
+    assert validate_dataset(copied).startswith("valid: ")
 
 
 @pytest.mark.parametrize("name", ["samples", "unplaced_tokens", "length_histogram"])

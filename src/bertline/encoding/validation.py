@@ -1,8 +1,8 @@
-"""Validation of native samples and whole datasets: every digest, every rule of the layout, every count of the card."""
+"""Validation of native samples and whole datasets: every digest, every rule of the layout, the counts of the card."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -12,11 +12,12 @@ from cyclopts.types import PositiveInt
 from bertline.console import BertlineError, progress
 from bertline.encoding.card import COUNTS_OF_TEXT, describe_tokenizer
 from bertline.encoding.card_format import SPLITS, check_belongs, read_card
-from bertline.encoding.description import FileDescription, describe_file, describe_length
+from bertline.encoding.description import FileDescription, describe_file, describe_length, samples_of_corpora
 from bertline.encoding.layout import ADVICE, SAMPLES_PER_BLOCK, SampleFile, StaticMasks, open_samples
 from bertline.encoding.samples import PAIR_OBJECTIVES
 from bertline.encoding.violations import Violation, Violations, faulty_segments
 from bertline.files import Json, one_line_damage
+from bertline.results.paths import HELD_OUT
 
 
 def validate_dataset(card: Path, *, processes: PositiveInt = 1) -> str:
@@ -60,31 +61,61 @@ def _validate(content: Json, card: Path, processes: int) -> str:
     for siblings in zip(*files.values(), strict=True) if "imported" not in content else ():
         texts = {tuple(file.attributes[name] for name in shared) for file in siblings}
         _check(len(texts) == 1, f"{siblings[0].path} and those of other lengths are not made from the same text")
-    _check_documents(content, card, next(iter(files.values())))
+    _check_counts(content, card, files)
+    _check_settings(content, card, [file for of_length in files.values() for file in of_length])
     counts = ", ".join(f"{section['samples']:,} of length {n}" for n, section in sections)
     return (
         f"valid: {content['documents']:,} documents and {content['held_out_documents']:,} held out; samples: {counts}"
     )
 
 
-def _check_documents(card: Json, card_json: Path | str, files: Sequence[FileDescription]) -> None:
-    """Raise BertlineError if documents are missing without being counted."""
-    totals = {name: sum(file.attributes[name] for file in files) for name in ("documents", *COUNTS_OF_TEXT)}
-    documents = card["documents"] + card["held_out_documents"]
-    _check(
-        documents == sum(corpus["documents"] for corpus in card["corpora"]) == totals["documents"],
-        f"{card_json}: documents, those of the corpora and those of the files do not agree",
-    )
-    for corpus in card["corpora"]:
-        where, dropped, removed = f"{card_json}: corpus {corpus['name']}", corpus["dropped"], corpus.get("removed", {})
+def _check_counts(card: Json, card_json: Path, files: Mapping[str, Sequence[FileDescription]]) -> None:
+    """Raise BertlineError if documents are missing without being counted, or a count is not that of the files."""
+    of_text, corpora = next(iter(files.values())), card["corpora"]
+    for corpus in corpora:
+        where, dropped, removed = _of_corpus(card_json, corpus), corpus["dropped"], corpus.get("removed", {})
         _check(corpus["read"] == corpus["kept"] + sum(dropped.values()), f"{where}: read is not kept plus dropped")
         _check(
             corpus["kept"] == corpus["documents"] + sum(removed.values()),
             f"{where}: kept is not documents plus removed",
         )
-    for name in COUNTS_OF_TEXT:
+    held_out = sum(file.attributes["documents"] for file in of_text if file.path.name.startswith(HELD_OUT))
+    totals = {name: sum(file.attributes[name] for file in of_text) for name in ("documents", *COUNTS_OF_TEXT)}
+    totals |= {"documents": totals["documents"] - held_out, "held_out_documents": held_out}
+    for name, total in totals.items():
         given = card.get(name, 0)
-        _check(given == totals[name], f"{card_json}: {name} is {given}, the files hold {totals[name]}")
+        _check(given == total, f"{card_json}: {name} is {given}, the files hold {total}")
+    samples = {length: samples_of_corpora(of_length, len(corpora)) for length, of_length in files.items()}
+    documents = np.zeros(len(corpora), dtype=np.int64)
+    for file in of_text:
+        documents[: len(file.corpora)] += file.attributes["documents_of_corpora"].astype(np.int64)
+    for number, corpus in enumerate(corpora):
+        where, given, total = _of_corpus(card_json, corpus), corpus["documents"], int(documents[number])
+        _check(given == total, f"{where}: documents is {given}, the files hold {total}")
+        if not corpus.keys() & {"sequence_lengths", "removed"}:
+            continue  # cards of imports and the oldest ones do not count them
+        for length, of_length in samples.items():
+            found = dict(zip(("samples", "tokens"), of_length[number].tolist(), strict=True))
+            given = corpus.get("sequence_lengths", {}).get(length)
+            _check(given == found, f"{where}: its samples of length {length} are not those of the files")
+
+
+def _of_corpus(card_json: Path, corpus: Json) -> str:
+    return f"{card_json}: corpus {corpus['name']}"
+
+
+def _check_settings(card: Json, card_json: Path, files: Sequence[FileDescription]) -> None:
+    """Raise BertlineError if the files were made with other settings than the card states."""
+    for file in files:
+        for name in ("pair_objective", "seed"):
+            given, found = card["settings"].get(name), file.attributes[name]
+            # Cards of imports have no seed; an imported file without samples has no pairs.
+            _check(
+                given is None or given == found or not file.attributes["samples"],
+                f"{file.path}: its {name} is {found}, {card_json} states {given}",
+            )
+    given, found = card.get("static_masks", False), any(file.has_masks for file in files)
+    _check(given == found, f"{card_json}: static_masks is {given}, but its files have {'' if found else 'no '}masks")
 
 
 def _check(holds: bool, problem: str) -> None:
