@@ -212,6 +212,22 @@ def test_hidden_and_special_files_are_told(tmp_path: Path) -> None:
     assert f"in {tmp_path}/.old" not in corpora_of([str(tmp_path), str(tmp_path / ".old")]).not_read
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a\tb"])
+def test_a_path_that_a_configuration_cannot_name_is_one_line(tmp_path: Path, name: str) -> None:
+    """A file that is found by a pattern may have such a name."""
+    folder, file = tmp_path / name, tmp_path / f"{name}.txt"
+    folder.mkdir()
+    put(folder, "a.txt")
+    put(tmp_path, file.name)
+    for path in (folder, file):
+        with pytest.raises(BertlineError) as raised:
+            corpora_of([str(path)])
+        shown = str(path).encode("unicode_escape").decode()
+        assert str(raised.value) == f"{shown}: a configuration cannot name a path with a line break or a tab; rename it"
+    (corpus,) = corpora_of([str(tmp_path)]).corpora
+    assert len(corpus.files) == 2
+
+
 def test_only_hidden_files_are_no_text(tmp_path: Path) -> None:
     put(tmp_path, ".a.txt")
     with pytest.raises(BertlineError, match=r"no readable text \(1 with a dot before the name\); give \.txt"):

@@ -27,6 +27,13 @@ def check_for_snakemake(path: str) -> None:
         raise BertlineError(f"{path}: Snakemake takes {what}; rename it")
 
 
+def check_can_be_named(path: str) -> None:
+    """Raise BertlineError for a path that a configuration cannot name."""
+    check_for_snakemake(path)
+    if any(character < " " for character in path):
+        raise BertlineError(f"{path}: a configuration cannot name a path with a line break or a tab; rename it")
+
+
 def find_files(pattern: str) -> tuple[list[str], list[str]]:
     """Return the files that match `pattern`, and the links that do and lead nowhere; both are sorted.
 

@@ -43,7 +43,7 @@ from bertline.corpus.unpacking import (
 )
 from bertline.files import Json, check_is_utf8
 from bertline.planning.corpora import BYTES_PER_PART, LOCAL_FILES_PER_PART
-from bertline.planning.patterns import check_for_snakemake, find_files
+from bertline.planning.patterns import check_can_be_named, check_for_snakemake, find_files
 from bertline.proposal.columns import column_of, columns_of
 from bertline.proposal.encodings import opened
 
@@ -133,6 +133,7 @@ def corpora_of(given: Sequence[str], tables: Collection[str] = (), divided: Coll
     seen: set[str] = set()
     to_leave_out = set(map(os.path.realpath, (*tables, *divided)))
     for path in _folders_first(given):
+        check_can_be_named(str(path))
         for file in _files_in(path):
             check_is_utf8(str(file))
             check_for_snakemake(str(file))

@@ -17,7 +17,7 @@ from bertline.corpus.tables import is_delimited, list_names
 from bertline.files import Json, write_atomically
 from bertline.finetuning.examples import read_labelled
 from bertline.finetuning.tables import SUFFIXES, read_records
-from bertline.planning.patterns import check_for_snakemake
+from bertline.planning.patterns import check_can_be_named
 from bertline.proposal.columns import NUMBER_WITH_COMMA, check_is_name, check_is_unquoted, long_columns, number_of
 
 DEV_SHARE, MIN_ROWS = 0.2, 20
@@ -169,7 +169,7 @@ def describe_table(files: list[str], folder: Path, *, force: bool = False) -> Js
 
 def _check_path(file: str) -> None:
     try:
-        check_for_snakemake(file)
+        check_can_be_named(file)
     except BertlineError as error:
         raise BertlineError(f"TABLE={error}") from None
 
