@@ -20,8 +20,11 @@ from pathlib import Path
 
 LOCK = Path(__file__).parent / "lock"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-# Settings of the caller that would lead packages elsewhere, or have pip take those of another folder for installed.
-ELSEWHERE = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT"}
+# Settings of the caller that would lead packages elsewhere, have pip take those of another folder for installed, or ask
+# for other files than those of the locks. (NVIDIA's containers set PIP_CONSTRAINT.)
+ELSEWHERE = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON"}
+ELSEWHERE |= {"PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT", "PIP_REQUIREMENT", "PIP_EDITABLE", "PIP_NO_BINARY"}
+ELSEWHERE |= {"PIP_PLATFORM", "PIP_PYTHON_VERSION", "PIP_IMPLEMENTATION", "PIP_ABI"}
 # They override a pip.conf. Its `user = true` is meant for the system's Python: in a virtual environment pip refuses to
 # install so. Hashes are required where there are some.
 OVERRIDDEN = {"PIP_USER": "0", "PIP_DRY_RUN": "0", "PIP_REQUIRE_HASHES": "0"}

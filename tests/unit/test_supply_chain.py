@@ -223,6 +223,34 @@ def test_other_settings_of_pip_do_not_lead_setup_elsewhere(project: Path, given:
     assert not (project / "elsewhere").exists()
 
 
+def test_settings_of_pip_for_other_files_do_not_count(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("some-package==2\n")
+    names = ("PIP_CONSTRAINT", "PIP_REQUIREMENT", "PIP_PYTHON", "PIP_EDITABLE")
+    given = dict.fromkeys(names, str(tmp_path / "other.txt")) | {"PIP_NO_BINARY": ":all:", "PIP_PLATFORM": "win32"}
+    done, installed = install(project, environment=given)
+    assert done.returncode == 0, done.stderr
+    assert installed == {"bertline", "some-package", "torch"}
+
+
+def test_no_variable_that_leads_pip_elsewhere_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_pip = (
+        "TARGET PREFIX ROOT PYTHON CONSTRAINT BUILD_CONSTRAINT REQUIREMENT EDITABLE NO_BINARY PLATFORM PYTHON_VERSION"
+    )
+    variables = {
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PIP_IMPLEMENTATION",
+        "PIP_ABI",
+        *(f"PIP_{name}" for name in of_pip.split()),
+    }
+    for name in variables:
+        monkeypatch.setenv(name, "elsewhere")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://example.org")
+    passed = load("install").ENVIRONMENT
+    assert variables & passed.keys() == set()
+    assert passed["PIP_INDEX_URL"] == "https://example.org"
+
+
 def test_a_folder_in_a_configuration_of_pip_is_one_line(project: Path) -> None:
     (project / "pip.conf").write_text("[install]\ntarget = elsewhere\n")
     done, _ = install(project, environment={"PIP_CONFIG_FILE": str(project / "pip.conf")})
