@@ -219,9 +219,10 @@ def read_json(path: Path | str) -> Any:
 
 
 @contextmanager
-def one_line_damage(path: Path | str) -> Iterator[None]:
-    """Turn the errors of unexpected content of the file `path` into one line that names it."""
-    remedy = "restore it from a copy, or delete it so that the graph makes the result again"
+def one_line_damage(
+    path: Path | str, remedy: str = "restore it from a copy, or delete it so that the graph makes the result again"
+) -> Iterator[None]:
+    """Turn the errors of unexpected content of the file `path` into one line that names it, and ends with `remedy`."""
     try:
         yield
     except KeyError as error:

@@ -943,8 +943,9 @@ def test_sweeps_are_sent_with_the_folder_of_the_runs_next_to_them_and_once(recor
     for number in range(2):
         sweep(Path(f"results/sweeps/demo/phase1/{number}"), finished=number)
     write(Path("results/sweeps/demo/phase2/0/sweep.json"), {"name": "damaged"})
+    line = r"^results/sweeps/demo/phase2/0/sweep\.json lacks [^;]*; [^;]* delete its folder and run `make sweep` again$"
     for _ in range(2):
-        with pytest.raises(BertlineError, match=r"^results/sweeps/demo/phase2/0/sweep\.json lacks [^;]*; [^;]*$"):
+        with pytest.raises(BertlineError, match=line):
             track(["results/runs"], uri())
         client = MlflowClient(uri())
         sent = client.search_runs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertline.files import Json, one_line_damage, read_object
+from bertline.files import Json, one_line_damage, read_json
 from bertline.fingerprint import fingerprint
 from bertline.results import describe, paths
 from bertline.results.sweeps import MICRO_BATCHES, SCALING, SWEEP
@@ -23,8 +23,8 @@ def sweeps_beside(records: Sequence[Path | str]) -> list[Path]:
 
 def entry_of(folder: Path) -> Entry:
     """Return the entry of the sweep in a folder: metrics named {table}/{column}, by size or by processes."""
-    with one_line_damage(folder / SWEEP):
-        return _entry(folder, read_object(folder / SWEEP))
+    with one_line_damage(folder / SWEEP, "restore it from a copy, or delete its folder and run `make sweep` again"):
+        return _entry(folder, read_json(folder / SWEEP))
 
 
 def _entry(folder: Path, sweep: Json) -> Entry:
