@@ -149,6 +149,30 @@ def test_the_advice_about_an_imported_dataset_is_about_its_files() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("empty", "expected"),
+    [
+        ({"128": (5, 100), "512": (3, 4)}, ["3 of 4 files of length 512 are empty; leave them out"]),
+        ({"128": (50, 100), "512": (1, 4)}, ["50 of 100 files of length 128 are empty; leave them out"]),
+        ({"128": (1, 20), "512": (0, 4)}, []),
+    ],
+)
+def test_empty_files_of_the_length_with_the_largest_share_are_named(
+    empty: dict[str, tuple[int, int]], expected: list[str]
+) -> None:
+    sections = {
+        length: {
+            "samples": 100,
+            "samples_with_random_next": 50,
+            "train": [{"samples": 0}] * none + [{"samples": 9}] * (files - none),
+            "held_out": [{"samples": 40}],
+        }
+        for length, (none, files) in empty.items()
+    }
+    card = {"settings": {"pair_objective": "next_sentence"}, "imported": {}, "corpora": []}
+    assert warnings_of({**card, "sequence_lengths": sections}) == expected
+
+
 @pytest.mark.parametrize(("dropped", "warned"), [({"c4_sentences": 4, "fineweb_list": 2}, 1), ({"c4_sentences": 4}, 0)])
 def test_filters_that_drop_most_of_a_corpus_are_warned_of(dropped: dict[str, int], warned: int) -> None:
     corpus = {"name": "web", "read": 10, "dropped": {"short": 3, **dropped}}

@@ -176,10 +176,11 @@ def _of_samples(card: Json) -> Iterator[str]:
             f"{held_out or 'no'} samples of length {length} are held out, so the held-out loss says little; "
             f"{'give files, or more of them, with --held-out' if is_import else remedy}"
         )
-    empty, length, shards = max(
-        (sum(not entry["samples"] for entry in section["train"]), length, len(section["train"]))
+    counts = [
+        (sum(not entry["samples"] for entry in section["train"]), len(section["train"]), length)
         for length, section in sections
-    )
+    ]
+    empty, shards, length = max(counts, key=lambda count: (count[0] / count[1], count[2]))
     if empty > EMPTY_SHARE * shards and is_import:
         yield f"{empty} of {shards} files of length {length} are empty; leave them out"
     elif empty > EMPTY_SHARE * shards:
