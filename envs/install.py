@@ -35,7 +35,9 @@ REFUSED = re.compile(r"^ +(\S+) from (\S+).*?Got +(\w+)", re.MULTILINE | re.DOTA
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Wait until no other set-up of this environment runs, and have others wait."""
+    """Wait until no other set-up of this environment runs, and have others wait. One of another account is refused."""
+    if not os.access(sys.prefix, os.W_OK):
+        sys.exit(f"error: {sys.prefix} belongs to another account; give another VENV (see envs/README.md)")
     with Path(sys.prefix, "set-up.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -364,6 +364,15 @@ def test_a_second_set_up_waits_for_the_first(
     assert installer.calls != []
 
 
+def test_the_environment_of_another_account_is_one_line(
+    installer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installer.os, "access", lambda *_: False)  # root may write to all
+    with pytest.raises(SystemExit, match=f"^error: {tmp_path} belongs to another account; give another VENV"):
+        installer.main([])
+    assert installer.calls == []
+
+
 def test_set_up_goes_on_where_a_file_system_has_no_locks(
     installer: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
