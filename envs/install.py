@@ -95,7 +95,8 @@ def compile_packages() -> None:
     As with pip, files that are no Python of this version stay as they are.
     """
     folder = sysconfig.get_path("purelib")
-    subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j", "0", folder], stdout=subprocess.DEVNULL)  # noqa: S603
+    command = [sys.executable, "-m", "compileall", "-qq", "-j", "0", folder]
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
 
 
 def unmet_requirements() -> str:
@@ -134,12 +135,15 @@ def main(arguments: list[str]) -> None:
     """Set up the environment of `make setup`, or that of the tools of a release."""
     if arguments[:1] == ["--torch-lock"] and not Path(arguments[1]).exists():
         sys.exit(f"error: TORCH_LOCK: {arguments[1]} does not exist")
-    with alone():
-        if arguments == ["--release"]:
-            install(LOCK / "release.txt")
-            compile_packages()
-        else:
-            set_up(arguments)
+    try:
+        with alone():
+            if arguments == ["--release"]:
+                install(LOCK / "release.txt")
+                compile_packages()
+            else:
+                set_up(arguments)
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command continues")
 
 
 if __name__ == "__main__":

@@ -373,6 +373,18 @@ def test_the_environment_of_another_account_is_one_line(
     assert installer.calls == []
 
 
+@pytest.mark.parametrize("arguments", [[], ["--release"]])
+def test_a_set_up_that_is_stopped_is_one_line(
+    installer: ModuleType, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(installer, "run_pip", stop)
+    with pytest.raises(SystemExit, match=r"^stopped; the same command continues$"):
+        installer.main(arguments)
+
+
 def test_set_up_goes_on_where_a_file_system_has_no_locks(
     installer: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
