@@ -258,10 +258,7 @@ def test_all_rows_of_a_class_that_training_would_lack_are_trained_on(tmp_path: P
         (["good.jsonl", "good.jsonl", "good.jsonl"], r"3 files; give one, or one for training and one to score"),
         (["good.jsonl", "absent.jsonl"], r"absent\.jsonl does not exist"),
         (["good.jsonl", "a<b>.csv"], r"^TABLE=.*a<b>\.csv: Snakemake takes <b> for a variable; rename it$"),
-        (
-            ["a\nb.csv"],
-            r"^TABLE=.*/a\\nb\.csv: a configuration cannot name a path with a line break",
-        ),
+        (["good.jsonl", "a\nb.csv"], r"^TABLE=.*/a\\nb\.csv: a configuration cannot name a path with a line break"),
         (["good.jsonl", "header.csv"], r"header\.csv has no rows; give rows to score on"),
         (["good.jsonl", "other.csv"], r"other\.csv: line 1: no column 'text', it has words, label"),
         (
