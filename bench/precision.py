@@ -22,6 +22,7 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 from bertline.command_line import run_command
+from bertline.console import BertlineError
 from bertline.training.data.opening import TrainingData, open_training_data
 from bertline.training.data.shapes import Batching
 from bertline.training.distributed.process_group import Group
@@ -64,7 +65,7 @@ def main(
 
     Args:
         dataset: the dataset.json of an encoded dataset.
-        steps: of each training.
+        steps: of each training, at least ten.
         layers: of the network, with 128 hidden units.
         batch_size: samples of a step.
         learning_rate: of AdamW, after a warm-up, with linear decay.
@@ -73,7 +74,9 @@ def main(
     """
     model = {**read_model("bert-tiny"), "num_hidden_layers": layers}
     settings = {"steps": steps, "global_batch_size": batch_size, "learning_rate": learning_rate, "optimizer": "adamw"}
-    part = max(1, steps // PARTS)
+    if steps < PARTS:
+        raise BertlineError(f"--steps {steps}: give {PARTS} or more, whose tenths are compared")
+    bounds = [steps * part // PARTS for part in range(PARTS + 1)]
     means: dict[tuple[int, str], list[float]] = {}
     with group_of_one(threads) as group:
         data = open_training_data(dataset, LENGTH, group.device)
@@ -84,13 +87,14 @@ def main(
                 model, sequence_length=LENGTH, schedule="linear", warmup=0.1, precision=precision, **settings
             )
             found = train({**recipe, "seed": seed}, data, group, batch_size)
-            means[seed, precision] = [statistics.mean(found[at : at + part]) for at in range(0, steps, part)]
+            means[seed, precision] = [statistics.mean(found[first:last]) for first, last in itertools.pairwise(bounds)]
             # At once: a long comparison may be interrupted.
             print(f"{precision}, seed {seed}: {' '.join(f'{mean:.4f}' for mean in means[seed, precision])}", flush=True)
-    rows = [[(at + 1) * part, *(f"{means[key][at]:.4f}" for key in means)] for at in range(PARTS)]
+    rows = [[bounds[at + 1], *(f"{means[key][at]:.4f}" for key in means)] for at in range(PARTS)]
     print(tabulate(rows, headers=["to step", *(f"{precision}, seed {seed}" for seed, precision in means)]))
     last = {key: found[-1] for key, found in means.items()}
     differences = {seed: last[seed, "bf16"] - last[seed, "fp32"] for seed in seeds}
+    of_seeds = [last[seed, "fp32"] for seed in seeds]
     print(
         json.dumps(
             {
@@ -98,7 +102,7 @@ def main(
                     f"{precision}, seed {seed}": round(loss, 4) for (seed, precision), loss in last.items()
                 },
                 "bf16_minus_fp32": {seed: round(difference, 4) for seed, difference in differences.items()},
-                "deviation_between_seeds": round(statistics.stdev(last[seed, "fp32"] for seed in seeds), 4),
+                "deviation_between_seeds": round(statistics.stdev(of_seeds), 4) if len(of_seeds) > 1 else None,
             }
         )
     )
