@@ -42,7 +42,7 @@ from bertline.modeling.huggingface_config import (
 )
 from bertline.modeling.network_config import BertConfig, NetworkConfig
 from bertline.modeling.pair_template import uses_token_types
-from bertline.modeling.tensorflow_checkpoint import read_checkpoint, write_checkpoint
+from bertline.modeling.tensorflow_checkpoint import names_in_checkpoint, read_checkpoint, write_checkpoint
 from bertline.modeling.vocabulary import MAX_PADDING, check_vocabulary, write_words
 from bertline.results import paths
 from bertline.tasks.task import Head
@@ -164,15 +164,21 @@ def _head_of_tensorflow(weights: Mapping[str, Tensor]) -> Head | None:
 
 
 def _of_tensorflow(prefix: Path) -> dict[str, Tensor]:
-    """Return the weights by their names in transformers, without the optimizer's variables."""
-    weights = {}
-    read = dict(read_checkpoint(prefix))
-    for name, values in read.items():
-        is_slot = name.rpartition("/")[0] in read  # of an optimizer
-        if (name.startswith(("bert/", "cls/")) or name in HEADS) and not is_slot:
-            tensor = torch.from_numpy(np.array(values, dtype=np.float32))
-            is_kernel = name.endswith("/kernel") and tensor.ndim == 2
-            weights[_name(name)] = tensor.T.contiguous() if is_kernel else tensor
+    """Return the weights by their names in transformers. Raises BertlineError for a network of other code."""
+    names = names_in_checkpoint(prefix)
+    if not any(name.startswith("bert/encoder/layer_") for name in names):
+        first = [name[:100] for name in names if not name.startswith("bert/embeddings/")][:3]
+        raise BertlineError(
+            f"{prefix}.index has no bert/encoder/layer_0, but {', '.join(first) or 'nothing'}: this is not a BERT of "
+            "Google's TensorFlow 1 code; choose one, or weights of PyTorch"
+        )
+    weights, found = {}, set(names)
+    wanted = {name for name in names if name.startswith(("bert/", "cls/")) or name in HEADS}
+    wanted = {name for name in wanted if name.rpartition("/")[0] not in found}  # others are an optimizer's, of a weight
+    for name, values in read_checkpoint(prefix, wanted):
+        tensor = torch.from_numpy(np.array(values, dtype=np.float32))
+        is_kernel = name.endswith("/kernel") and tensor.ndim == 2
+        weights[_name(name)] = tensor.T.contiguous() if is_kernel else tensor
     return weights
 
 

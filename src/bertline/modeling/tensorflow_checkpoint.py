@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,14 +29,28 @@ TRAILER = 5  # bytes after a block: whether it is compressed, and the checksum
 TYPES = {number: np.dtype(code) for number, code in ((1, "<f4"), (2, "<f8"), (3, "<i4"), (9, "<i8"), (19, "<f2"))}
 
 
-def read_checkpoint(prefix: Path | str) -> Iterator[tuple[str, np.ndarray]]:
+def names_in_checkpoint(prefix: Path | str) -> list[str]:
+    """Return the names of all tensors, sorted. Raises BertlineError for an index that is absent or damaged."""
+    return [name for name, _ in _entries(prefix)[0]]
+
+
+def read_checkpoint(prefix: Path | str, names: Collection[str] | None = None) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the name and the values of every tensor, sorted by name; values are read when accessed.
 
     Args:
         prefix: of the files' names, such as `bert_model.ckpt`.
+        names: of the tensors to read; all by default.
 
     Raises BertlineError for a file that is absent, truncated, damaged or of another format.
     """
+    entries, shards = _entries(prefix)
+    for name, entry in entries:
+        if names is None or name in names:
+            yield name, _tensor(Path(prefix), name, entry, shards)
+
+
+def _entries(prefix: Path | str) -> tuple[list[tuple[str, Entry]], int]:
+    """Return the entries of a checkpoint's index by name, and the number of files with the values."""
     index = Path(f"{prefix}.index")
     entries: list[tuple[str, Entry]] = []
     shards = 1
@@ -50,8 +64,7 @@ def read_checkpoint(prefix: Path | str) -> Iterator[tuple[str, np.ndarray]]:
         raise BertlineError(f"{index} does not exist; name a folder with a TensorFlow checkpoint") from None
     except (IndexError, struct.error, ValueError) as error:
         raise BertlineError(f"{index} is not the index of a TensorFlow checkpoint ({error}); fetch it again") from None
-    for name, entry in entries:
-        yield name, _tensor(Path(prefix), name, entry, shards)
+    return entries, shards
 
 
 class Entry(NamedTuple):
@@ -88,7 +101,10 @@ def _tensor(prefix: Path, name: str, entry: Entry, shards: int) -> np.ndarray:
     path = prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
     dtype = TYPES.get(kind)
     if dtype is None or size != math.prod(shape) * dtype.itemsize or len(shape) > MAX_DIMENSIONS:
-        raise BertlineError(f"{prefix}.index: {name} is of type {kind} and {size} bytes, which cannot be read")
+        raise BertlineError(
+            f"{prefix}.index: {name} is of type {kind} and {size} bytes, which cannot be read; fetch it again, or "
+            "choose other weights"
+        )
     if not size:
         return np.zeros(shape, dtype)
     if not path.exists():
