@@ -244,8 +244,9 @@ def test_an_import_refuses_options_that_its_tokenizer_does_not_follow(tmp_path: 
     with pytest.raises(BertlineError, match="contains this setting; leave out --no-lowercase"):
         import_dataset([theirs], tmp_path / "tokenizer.json", tmp_path / "out", lowercase=False)
     cased = write_vocabulary(tmp_path / "cased.txt", [*VOCABULARY[:-1], "Sea"])
-    with pytest.raises(BertlineError, match=r"cased\.txt has words in upper case, such as 'Sea'; give --no-lowercase"):
-        import_dataset([theirs], cased, tmp_path / "out")
+    for lowercase in (None, True):
+        with pytest.raises(BertlineError, match=r"cased\.txt has words in upper case, such as 'Sea'; give --no-lower"):
+            import_dataset([theirs], cased, tmp_path / "out", lowercase=lowercase)
     assert not (tmp_path / "out").exists()
 
 

@@ -141,14 +141,15 @@ def take_with_options(path: Path, *, lowercase: bool | None, strip_accents: bool
     """Return the tokenizer of `take_tokenizer` for the options of a command.
 
     Raises BertlineError for options that a tokenizer.json does not follow (but not for --lowercase, a default that the
-    graph passes always), and for a vocab.txt with words in upper case if nothing says that text is lowercased.
+    graph passes always), and for a vocab.txt with words in upper case that is to be lowercased, unless the file next
+    to it says so.
     """
     if path.suffix == ".json":
         for option, given in (("--no-lowercase", lowercase is False), ("--strip-accents", strip_accents is not None)):
             if given:
                 raise BertlineError(f"{path}: a tokenizer.json contains this setting; leave out {option}")
     tokenizer = take_tokenizer(path, lowercase=lowercase, strip_accents=strip_accents)
-    if path.suffix != ".json" and lowercase is None and not has_settings(path):
+    if path.suffix != ".json" and lowercase is not False and not has_settings(path):
         check_case(tokenizer.get_vocab(), path)
     return tokenizer
 
