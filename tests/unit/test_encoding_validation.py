@@ -157,6 +157,7 @@ def test_types_shapes_and_mixtures_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.hdf5").write_text("none")
     assert "is not a complete file of samples" in next(problems_of(tmp_path / "text.hdf5"))
     assert "does not exist" in next(problems_of(tmp_path / "absent.hdf5"))
+    assert list(problems_of(tmp_path)) == [f"{tmp_path} is a folder; name the files in it"]
 
 
 @pytest.mark.parametrize("width", [1, 4])

@@ -95,6 +95,8 @@ def open_hdf5(path: Path, advice: str) -> Iterator[h5py.File]:
             raise BertlineError(
                 f"{path} cannot be opened: this process may open no more files; raise the limit (`ulimit -n`)"
             ) from None
+        if isinstance(error, IsADirectoryError):
+            raise BertlineError(f"{path} is a folder; name the files in it") from None
         reason = " ".join(str(error).split())
         raise BertlineError(f"{path}: is not a complete file of samples ({reason}); {advice}") from None
 
