@@ -50,15 +50,18 @@ SWITCHES := FORCE DELETE PUBLIC PUSH NAMES
 DATA := CONFIG SET PROFILE SITE PYTHON PORT TESTS TIMES SEED TEXT OUTPUT TIME LANGUAGE ENCODING COLUMN TABLE GPUS RUN REPO TASK \
 	RUNS FROM TO PROCESSES OPTIONS FOLLOW DATASET SQUAD VOCABULARY TEXTS MSMARCO TREEBANKS NVIDIA TORCH_OPTIONS TORCH_LOCK ENGINE TARGET \
 	BUILD_OPTIONS BERTLINE_TEST_DATA $(SWITCHES)
-# Not checked: names with an underscore, which are for other programs (MLFLOW_TRACKING_URI), and those listed here.
-GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command%,$(origin $(name))),$(if $(findstring _,$(name)),,$(name))))
-UNKNOWN := $(filter-out $(DATA) VERBOSE VENV CC CXX HOME PATH SHELL,$(GIVEN))
+# Not checked: other names with an underscore, which are for other programs (MLFLOW_TRACKING_URI), and those listed here.
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command%,$(origin $(name))),\
+	$(if $(findstring _,$(patsubst BUILD_%,%,$(patsubst TORCH_%,%,$(name)))),,$(name))))
+UNKNOWN := $(filter-out $(DATA) VERBOSE VENV CC CXX HOME PATH SHELL TORCH_HOME TORCH_LOGS,$(GIVEN))
 $(if $(UNKNOWN),$(error error: $(firstword $(UNKNOWN)) is not a variable of this Makefile; these are: $(DATA)))
 $(foreach name,$(filter $(SWITCHES),$(GIVEN)),$(if $(filter-out yes no,$(value $(name))),\
 	$(error error: $(name)=$(value $(name)): give $(name)=yes, or leave it out)))
-# What each target reads, besides PYTHON and names with an underscore: others on its command line are refused, as RUN=demo
-# of `make prune`, but not within another make, from which they come.
+# What each target reads, besides the variables of set-up: others on its command line are refused, as RUN=demo of
+# `make prune`, but not within another make, from which they come.
 reads = $(foreach target,$(1),$(eval READS_$(target) := $(2)))
+OF_SETUP := PYTHON TORCH_OPTIONS TORCH_LOCK
+$(call reads,setup,$(OF_SETUP))
 $(call reads,demo,SET)
 $(call reads,mine,CONFIG SET PROFILE SITE TEXT OUTPUT TIME LANGUAGE ENCODING COLUMN TABLE GPUS FORCE)
 $(call reads,plan,CONFIG SET PROFILE SITE)
@@ -71,8 +74,8 @@ $(call reads,publish,RUN REPO TASK PUBLIC PUSH)
 $(call reads,report,RUNS)
 $(call reads,curves,FOLLOW)
 $(call reads,ui,PORT)
-$(call reads,image,ENGINE TARGET)
-$(call reads,test-containers,ENGINE TARGET TESTS)
+$(call reads,image,ENGINE TARGET TORCH_OPTIONS BUILD_OPTIONS)
+$(call reads,test-containers,ENGINE TARGET TORCH_OPTIONS BUILD_OPTIONS TESTS)
 $(call reads,test test-slow test-services test-slurm test-kubernetes e2e rehearse-gpu,TESTS)
 $(call reads,faults,TIMES SEED)
 $(call reads,bench-train bench-padding bench-precision,DATASET)
@@ -83,7 +86,7 @@ $(call reads,bench-sentences,TREEBANKS)
 $(call reads,bench-export,NVIDIA)
 GOALS := $(if $(filter 0,$(MAKELEVEL)),$(filter-out help,$(MAKECMDGOALS)))
 READ := $(strip $(foreach goal,$(GOALS),$(READS_$(goal))))
-UNREAD := $(if $(GOALS),$(filter-out PYTHON $(READ),$(filter $(DATA),$(GIVEN))))
+UNREAD := $(if $(GOALS),$(filter-out $(READ) $(if $(filter-out image,$(GOALS)),$(OF_SETUP)),$(filter $(DATA),$(GIVEN))))
 $(if $(UNREAD),$(error error: make $(GOALS) does not read $(firstword $(UNREAD)); it reads $(or $(READ),no variable)))
 # `mine` reads CONFIG from the command line only.
 NEED := $(foreach goal,$(filter-out $(if $(filter CONFIG,$(GIVEN)),,mine),$(GOALS)),$(filter CONFIG,$(READS_$(goal))))
@@ -242,10 +245,11 @@ test-services: $(READY) ## test MLflow behind a server and on PostgreSQL, the re
 	@sh tests/services/get_mlflow_2.sh logs/mlflow-2 || echo "MLflow 2.22 could not be installed: its test is skipped" >&2
 	$(PYTEST) tests/services
 
-image: ## build the container image bertline:cpu for your user: make image [TARGET=cuda ENGINE=podman BUILD_OPTIONS=...]
+image: ## build the container image bertline:cpu for your user: make image [TARGET=cuda ENGINE=podman TORCH_OPTIONS=... BUILD_OPTIONS=...]
 	set -f; $$ENGINE build --file deploy/containers/Dockerfile --target "$$TARGET" --tag "bertline:$$TARGET" \
 		--build-arg UID="$$(id -u | sed 's/^0$$/1000/')" --build-arg GID="$$(id -g | sed 's/^0$$/1000/')" \
-		--build-arg COMMIT="$$(git rev-parse --verify --quiet HEAD)" $$BUILD_OPTIONS .
+		--build-arg COMMIT="$$(git rev-parse --verify --quiet HEAD)" \
+		$(if $(filter TORCH_OPTIONS,$(GIVEN)),--build-arg TORCH_OPTIONS="$$TORCH_OPTIONS") $$BUILD_OPTIONS .
 
 test-containers: $(READY) image ## build the image, and test it
 	BERTLINE_IMAGE="bertline:$$TARGET" $(PYTEST) tests/containers -rs

@@ -159,6 +159,15 @@ def test_every_target_of_tests_takes_options_in_addition_to_those_of_the_environ
     assert [options for program, _, options in calls if program == "pytest"] == ["-v -k 'a or b'"]
 
 
+@pytest.mark.parametrize("options", ["", HOSTILE])
+def test_an_image_has_the_options_for_torch_that_are_given_for_it(checkout: Path, options: str) -> None:
+    """And not those of the environment, which are for set-up: another target of the image needs others."""
+    [(_, arguments, _)] = calls_of(checkout, "image", f"TORCH_OPTIONS={options}", "TARGET=cuda")
+    assert ["--build-arg", f"TORCH_OPTIONS={options}"] == arguments[-3:-1]
+    [(_, arguments, _)] = calls_of(checkout, "image", environment={"TORCH_OPTIONS": options})
+    assert "TORCH_OPTIONS" not in " ".join(arguments)
+
+
 @pytest.mark.parametrize(("name", "target"), SWITCHES.items())
 def test_a_switch_is_yes_or_no(checkout: Path, name: str, target: str) -> None:
     options = {}
@@ -585,6 +594,15 @@ def answer_of(folder: Path, *arguments: str) -> tuple[int, list[str]]:
         (["scores", "CONFIG=my.yaml"], "make scores does not read CONFIG; it reads no variable"),
         (["plan", "CONFIG="], "CONFIG is empty; name a file, or leave it out"),
         (["mine", "CONFIG="], "CONFIG is empty; name a file, or leave it out"),
+        (
+            ["image", "TORCH_LOCK=a"],
+            "make image does not read TORCH_LOCK; it reads ENGINE TARGET TORCH_OPTIONS BUILD_OPTIONS",
+        ),
+        (
+            ["setup", "BUILD_OPTIONS=a"],
+            "make setup does not read BUILD_OPTIONS; it reads PYTHON TORCH_OPTIONS TORCH_LOCK",
+        ),
+        (["setup", "help", "PORT=1"], "make setup does not read PORT; it reads PYTHON TORCH_OPTIONS TORCH_LOCK"),
         (["track", "report", "RUN=demo"], "make track report does not read RUN; it reads RUNS"),
     ],
 )
@@ -596,7 +614,8 @@ def test_a_variable_that_a_target_does_not_read_is_one_line(checkout: Path, argu
 
 
 @pytest.mark.parametrize(
-    "arguments", [["status", "prune", "DELETE=yes"], ["help", "CONFIG=my.yaml"], ["CONFIG=my.yaml"]]
+    "arguments",
+    [["status", "prune", "DELETE=yes"], ["help", "CONFIG=my.yaml"], ["CONFIG=my.yaml"], ["plan", "TORCH_OPTIONS="]],
 )
 def test_a_variable_is_for_any_of_the_targets(checkout: Path, arguments: list[str]) -> None:
     assert answer_of(checkout, *arguments) == (0, [])
@@ -611,10 +630,10 @@ def test_an_empty_config_of_the_environment_matters_to_what_reads_it(checkout: P
 def test_what_each_target_reads_is_known(checkout: Path) -> None:
     text = (ROOT / "Makefile").read_text()
     targets = re.findall(r"^([a-z0-9-]+):.*## ", text, re.MULTILINE)
-    found = re.findall(r"^\$\(call reads,([a-z0-9 -]+),([A-Z ]+)\)$", text, re.MULTILINE)
+    found = re.findall(r"^\$\(call reads,([a-z0-9 -]+),([A-Z_ ]+)\)$", text, re.MULTILINE)
     known = {target: names.split() for of_targets, names in found for target in of_targets.split()}
     names = [*ONE_ARGUMENT, *WORDS, *SWITCHES]
-    checked = [name for name in names if "_" not in name and name != "PYTHON"]
+    checked = [name for name in names if name not in ("PYTHON", "BERTLINE_TEST_DATA")]
     given = {name: "yes" if name in SWITCHES else "site.yaml" if name == "SITE" else "given" for name in checked}
 
     def shown(target: str, **variables: str) -> str:
@@ -652,8 +671,19 @@ def test_what_is_shown_of_the_demo_has_its_sample(target: str) -> None:
         assert ("make_demo_data.py" in shown) is (is_made and not (ROOT / "resources/sample/sample.json").exists())
 
 
-@pytest.mark.parametrize(("given", "refused"), [("CONFG=my.yaml", True), ("MLFLOW_TRACKING_URI=x", False)])
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ("CONFG=my.yaml", True),
+        ("TORCH_OPTION=--pre", True),
+        ("BUILD_OPTION=--pull", True),
+        ("MLFLOW_TRACKING_URI=x", False),
+        ("TORCH_NCCL_BLOCKING_WAIT=1", False),
+        ("TORCH_LOGS=dynamo", False),
+    ],
+)
 def test_a_misspelled_variable_is_one_line(checkout: Path, given: str, refused: bool) -> None:
     done = subprocess.run(["make", "plan", given], cwd=checkout, capture_output=True, text=True, check=False)
-    said = [line for line in done.stderr.splitlines() if "error: CONFG is not a variable of this Makefile" in line]
+    name = given.split("=")[0]
+    said = [line for line in done.stderr.splitlines() if f"error: {name} is not a variable of this Makefile" in line]
     assert (done.returncode != 0, len(said)) == (refused, int(refused))
