@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,6 +40,9 @@ FILES_TO_CHECK, BYTES_TO_CHECK = 400, 1 << 28  # as they are packed; another fil
 NAMED = 3
 BEGINNING = 1 << 16
 CONTEXT = 12  # bytes on both sides of a wrong one
+# Encodings with two bytes for most characters of Chinese, Japanese and Korean, both 0x80 or more for the most part.
+TWO_BYTES, SHARE_OF_TWO_BYTES = ("gb18030", "big5", "shift_jis", "euc-jp", "euc-kr"), 0.5
+SHOWN = 8  # characters
 
 
 def parse_encodings(given: str) -> str | list[str]:
@@ -116,11 +120,11 @@ def _advice(wrong: dict[Path, WrongEncoding], checked: int, number: int, encodin
     of = f"{checked} files" if checked == number else f"the {checked} files that were checked"
     what = f"{first} is not {given}, as {len(wrong)} of {of} ({names})"
 
-    def give(others: Sequence[str]) -> str:
-        return f"give ENCODING={','.join(others if len(wrong) == number else _with(others, encodings))}"
+    def to_give(others: Sequence[str]) -> str:
+        return f"ENCODING={','.join(others if len(wrong) == number else _with(others, encodings))}"
 
     if mark is not None:
-        advice = "replace it, it cannot be read" if mark in encodings else give([mark])
+        advice = "replace it, it cannot be read" if mark in encodings else f"give {to_give([mark])}"
         return f"{what}: it begins with the mark of {mark}; {advice}"
     if begins.count(0) > MAX_NULS:
         return f"{what}: it has NUL bytes; {_advice_for_nul(begins)}"
@@ -130,15 +134,36 @@ def _advice(wrong: dict[Path, WrongEncoding], checked: int, number: int, encodin
     around, at = _around(first, problem.offset)
     needed = {file: _likely_encoding(file) for file, one in wrong.items() if file == first or _is_one_byte(file, one)}
     reading = needed[first]
+    if reading != "utf-8" and (candidates := _of_two_bytes(begins, encodings)):
+        shown = " or ".join(f"{name} ('{text}')" for name, text in candidates.items())
+        name = next(iter(candidates))
+        return (
+            f"{what}: byte {problem.offset} is 0x{around[at]:02x}; if {shown} reads it well, give it, such as "
+            f"{to_give([name])}, otherwise another encoding, or convert the files (iconv -f {name} "
+            "-t utf-8)"
+        )
     before, after = (part.decode(reading, "replace") for part in (around[:at], around[at:]))
     word = re.split(r"\s", before)[-1] + re.split(r"\s", after)[0]
     others = [one for one in ("utf-8", "cp1252", "latin-1") if one in needed.values()]
     if reading == "utf-8":
-        return f"{what}: byte {problem.offset} is 0x{around[at]:02x}; it is valid UTF-8, {give(others)}"
+        return f"{what}: byte {problem.offset} is 0x{around[at]:02x}; it is valid UTF-8, give {to_give(others)}"
     return (
-        f"{what}: byte {problem.offset} is 0x{around[at]:02x}; if {reading} reads it well ('{word}'), {give(others)}, "
-        f"otherwise another encoding, or convert the files (iconv -f {reading.replace('-', '')} -t utf-8)"
+        f"{what}: byte {problem.offset} is 0x{around[at]:02x}; if {reading} reads it well ('{word}'), give "
+        f"{to_give(others)}, otherwise another encoding, or convert the files "
+        f"(iconv -f {reading.replace('-', '')} -t utf-8)"
     )
+
+
+def _of_two_bytes(beginning: bytes, tried: Sequence[str]) -> dict[str, str]:
+    """Return the encodings of two bytes that may be a text's, with some characters of it: all that decode it."""
+    found: dict[str, str] = {}
+    if sum(byte >= 0x80 for byte in beginning) <= SHARE_OF_TWO_BYTES * len(beginning):
+        return found
+    for name in (name for name in TWO_BYTES if name not in tried):
+        with suppress(UnicodeError):
+            text = codecs.getincrementaldecoder(name)().decode(beginning, final=len(beginning) < BEGINNING)
+            found[name] = "".join(character for character in text if character.isalnum() and not character.isascii())
+    return {name: text[:SHOWN] for name, text in found.items() if text}
 
 
 def _is_one_byte(file: Path, problem: WrongEncoding) -> bool:
