@@ -11,7 +11,7 @@ evaluation. The last line is JSON.
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from steps import ROOT, group_of_one, make_recipe
@@ -29,7 +29,17 @@ from bertline.training.step import train_step
 
 Settings = dict[str, Any]
 
-VARIANTS: dict[str, tuple[Settings, list[float]]] = {
+Variant = Literal[
+    "adamw",
+    "lamb",
+    "muon",
+    "soap",
+    "shampoo",
+    "kfac + lamb",
+    "kfac (sample) + lamb",
+    "kfac (sample) + adamw",
+]
+VARIANTS: dict[Variant, tuple[Settings, list[float]]] = {
     "adamw": ({"optimizer": "adamw"}, [3e-3, 6e-3]),
     "lamb": ({"optimizer": "lamb"}, [1e-2, 3e-2]),
     "muon": ({"optimizer": "muon"}, [3e-3, 6e-3]),
@@ -66,7 +76,7 @@ def train(
     return points, seconds / settings["steps"]
 
 
-def main(dataset: Path, *, steps: int = 800, every: int = 20, threads: int = 1, only: tuple[str, ...] = ()) -> None:
+def main(dataset: Path, *, steps: int = 800, every: int = 20, threads: int = 1, only: tuple[Variant, ...] = ()) -> None:
     """Run the benchmark.
 
     Args:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from cyclopts import CoercionError
 
+from bertline.command_line import command_line
 from bertline.console import BertlineError
 
 BENCH = Path(__file__).parents[2] / "bench"
@@ -53,3 +55,13 @@ def test_one_seed_has_no_deviation(precision: ModuleType, capsys: pytest.Capture
 def test_fewer_steps_than_tenths_are_refused_before_the_training(precision: ModuleType) -> None:
     with pytest.raises(BertlineError, match="--steps 9: give 10 or more"):
         precision.main(Path("dataset.json"), steps=9)
+
+
+def test_an_unknown_optimizer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCH)
+    module = importlib.import_module("optimizers")
+    app = command_line(module.main, "")
+    with pytest.raises(CoercionError, match='Invalid value "lmab" for --only'):
+        app.parse_args(["no.json", "--only", "lmab"])
+    for name in module.VARIANTS:
+        assert app.parse_args(["no.json", "--only", name, "adamw"])[1].arguments["only"] == (name, "adamw")
