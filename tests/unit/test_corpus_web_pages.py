@@ -149,7 +149,7 @@ def test_an_encoding_is_declared_within_1024_bytes(beginning: str) -> None:
             assert found.text.endswith("“Müll”")
 
 
-@pytest.mark.parametrize("label", ["windows-1252", "iso-8859-1", "iso-8859-9", "windows-1257"])
+@pytest.mark.parametrize("label", ["windows-1252", "iso-8859-1", "iso-8859-9", "windows-1257", "tis-620"])
 def test_a_byte_that_windows_does_not_define_costs_no_page(tmp_path: Path, label: str) -> None:
     content = f"<meta charset={label}><p>A page".encode() + b"\x81 \x90" + "– that is read.".encode("cp1252")
     (tmp_path / "page.html").write_bytes(content)
@@ -241,6 +241,7 @@ def test_the_depth_of_a_page_counts_what_is_open() -> None:
     deep: Any = web_pages._depth
     assert deep("<div><p>a<p>b<br><div>c</div></div>" * 400) == 2
     assert deep("<div><span>" * 50 + "</span>" * 500) == 100
+    assert deep("</div>" * 500 + "<div>" * 50) == 50
 
 
 @pytest.mark.parametrize(

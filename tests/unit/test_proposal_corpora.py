@@ -62,6 +62,24 @@ def test_xml_that_is_no_wiki_s_dump_is_not_read(tmp_path: Path) -> None:
             corpora_of(list(map(str, given)))
 
 
+def test_a_file_that_is_given_alone_is_read_whatever_its_name(tmp_path: Path) -> None:
+    put(tmp_path, "a.txt", "b.log", "c.log")
+    found = corpora_of([str(tmp_path), str(tmp_path / "b.log")])
+    assert ([corpus.files for corpus in found.corpora], found.not_read) == (
+        [[tmp_path / "a.txt", tmp_path / "b.log"]],
+        {".log": 1},
+    )
+
+
+def test_files_are_in_the_order_of_their_numbers_in_whatever_order_they_are_given(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    names = ["1.txt", "2.txt", "10.txt", "b/1.md", "b/9.txt", "b/10.txt"]
+    put(tmp_path, *names)
+    for given in ([tmp_path], [tmp_path / name for name in names[::-1]], [tmp_path / "b", *tmp_path.glob("*.txt")]):
+        (corpus,) = corpora_of(list(map(str, given))).corpora
+        assert corpus.files == [tmp_path / name for name in names]
+
+
 def test_files_with_capitals_in_their_suffix_are_of_the_same_kinds(tmp_path: Path) -> None:
     names = ("A.CSV", "B.Jsonl.GZ", "C.TSV", "D.ZIP", "E.TXT.GZ", "F.HTML", "G.XML.BZ2", "H.WARC.WET.GZ")
     put(tmp_path, *names)
