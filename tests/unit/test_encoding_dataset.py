@@ -22,6 +22,7 @@ import pytest
 from encoding_helpers import FINGERPRINT, VOCABULARY, make_dataset
 
 from bertline.console import BertlineError
+from bertline.corpus.shards import read_pieces, read_plan, write_plan
 from bertline.encoding import dataset, page_cache
 from bertline.encoding.card import write_card
 from bertline.encoding.card_format import continuation_bitmap
@@ -281,6 +282,33 @@ def test_a_damaged_file_gets_no_card(copied: Path, column: str, value: int, faul
             write_again(copied)
         assert str(caught.value) == f"{path}: {fault}; delete it and run `snakemake encode`, or import it again"
     assert copied.read_bytes() == before
+
+
+def test_a_card_has_what_the_plan_counted(copied: Path) -> None:
+    plan_file = copied.parent / "plan.jsonl"
+    plan = read_plan(plan_file)
+    pieces = [(shard, read_pieces(plan_file, shard)) for shard in sorted(plan["shards"])]
+    counted = {"sentences": 7, "length_histogram": {"edges": [0, 9], "counts": [38]}}
+    plan["corpora"][0] |= {**counted, "removed": {"sampled_out": 0}}
+    write_plan(plan_file, plan, pieces)
+    write_again(copied)
+    news, books = read_json(copied)["corpora"]
+    assert news | counted == news
+    assert news["removed"] == {"sampled_out": 0}
+    assert not counted.keys() & books.keys()
+
+
+@pytest.mark.parametrize("number", [-1, len(VOCABULARY)])
+def test_a_special_token_outside_the_vocabulary_is_named(copied: Path, number: int) -> None:
+    tokenizer = read_json(copied)["tokenizer"]
+    tokenizer["special_tokens"]["[MASK]"] = number
+    change(copied, tokenizer=tokenizer)
+    with pytest.raises(BertlineError) as caught:
+        open_dataset(copied, 32, "train")
+    assert str(caught.value) == (
+        f"{copied}: tokenizer.special_tokens.[MASK]: given '{number}', allowed is an id of the vocabulary; encode or "
+        "import the dataset again"
+    )
 
 
 def write_again(card: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from encoding_helpers import VOCABULARY, make_dataset
 from interchange_files import import_all
-from test_encoding_validation import CLS, GPAULOSKI, NVIDIA, SEP, write
+from test_encoding_validation import CLS, GPAULOSKI, MASK, NVIDIA, SEP, write
 
 from bertline.console import BertlineError
 from bertline.encoding import imports, interchange
@@ -218,6 +218,18 @@ def test_each_sample_that_is_left_out_is_counted_once(
     ]
 
 
+def test_the_masks_of_a_sample_that_is_left_out_are_left_out(tmp_path: Path, vocabulary: Path) -> None:
+    columns = {name: [values[0], values[0], values[1]] for name, values in NVIDIA.items()}
+    theirs = write(tmp_path / "a.hdf5", columns, {("input_ids", 1, 4): SEP})
+    import_dataset([theirs], vocabulary, tmp_path / "out")
+    reader = open_dataset(tmp_path / "out/dataset.json", 8, "train")
+    batch = reader.gather(np.arange(2))
+    assert batch.tokens.tolist() == [CLS, 7, 8, SEP, 9, 10, SEP, CLS, 11, SEP, 12, 13, SEP]
+    assert batch.masks.positions.tolist() == [2, 5, 3]
+    assert batch.masks.input_ids.tolist() == [MASK, 10, 5]
+    assert reader.card["text_tokens"] == 7
+
+
 def test_pairs_and_single_segments_are_not_imported_together(tmp_path: Path, vocabulary: Path) -> None:
     mixed = write(tmp_path / "mixed.hdf5", NVIDIA, SINGLE_SEGMENT)
     with pytest.raises(BertlineError, match=r"mixed.hdf5: some samples are pairs and some are not; import them from"):
@@ -229,7 +241,8 @@ def test_pairs_and_single_segments_are_not_imported_together(tmp_path: Path, voc
         import_dataset([pairs, single], vocabulary, tmp_path / "out")
     assert not (tmp_path / "out/dataset.json").exists()
     import_dataset([single], vocabulary, tmp_path / "out")
-    assert read_json(tmp_path / "out/dataset.json")["settings"] == {"pair_objective": "none"}
+    card = read_json(tmp_path / "out/dataset.json")
+    assert (card["settings"], card["text_tokens"]) == ({"pair_objective": "none"}, 4)
 
 
 def test_a_held_out_file_of_a_length_that_is_not_trained_on_is_refused(tmp_path: Path, vocabulary: Path) -> None:
