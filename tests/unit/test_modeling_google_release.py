@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,6 +112,24 @@ def test_a_folder_is_converted_and_stays(tmp_path: Path, output: Path) -> None:
     fetch_google_release(output, folder=tmp_path / NAME)
     check_loads(output)
     assert len(list((tmp_path / NAME).iterdir())) == len(release())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"folder": Path("release"), "sha256": "0" * 64},
+            "--sha256 is of a zip, and --folder names a folder; leave out",
+        ),
+        ({"folder": Path("release"), "url": "http://x/a.zip"}, "--url and --folder each name a release; leave one out"),
+        ({"sha256": "0" * 64}, "no release is given; name its --url and --sha256, or its --folder"),
+        ({}, "no release is given; name its --url and --sha256, or its --folder"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(output: Path, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(BertlineError, match=f"^{message}"):
+        fetch_google_release(output, **given)
+    assert not output.parent.exists()
 
 
 def test_a_cut_download_is_continued(server: Misbehaving, output: Path) -> None:

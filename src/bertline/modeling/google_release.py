@@ -38,15 +38,19 @@ def fetch_google_release(
 
     Args:
         output: the folder to write, complete or absent; one that contains nothing but a model is replaced.
-        url: of the zip; without it, `folder` is converted.
+        url: of the zip.
         sha256: of the zip.
-        folder: a release that is already unpacked.
+        folder: a release that is already unpacked, instead of a zip.
         lowercase: whether its vocabulary is lowercase.
         contact: an e-mail address or a URL, for the User-Agent.
 
-    Raises BertlineError for a download that fails, a zip that is damaged or leads out of its folder, and for files that
-    are not a release.
+    Raises BertlineError for no release or two, a download that fails, a zip that is damaged or leads out of its folder,
+    and for files that are not a release.
     """
+    if folder is not None and url is not None:
+        raise BertlineError("--url and --folder each name a release; leave one out")
+    if folder is not None and sha256 is not None:
+        raise BertlineError("--sha256 is of a zip, and --folder names a folder; leave out one of them")
     if url is None:
         if folder is None:
             raise BertlineError("no release is given; name its --url and --sha256, or its --folder")
