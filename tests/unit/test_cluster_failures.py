@@ -11,6 +11,7 @@ from bertline.cluster import slurm_submission
 from bertline.cluster.failures import (
     INTERRUPTED,
     MEMORY_RAN_OUT,
+    TIME_RAN_OUT,
     UNFINISHED,
     last_words,
     read_reasons,
@@ -202,6 +203,54 @@ def test_a_job_that_was_killed_may_have_had_too_little_memory():
     # A launcher explains it itself, with what a training can do.
     Path("a.log").write_text("error: rank 0 was ended by SIGKILL\n")
     assert reasons_in(KILLED.format(log="a.log") + failed) == ["read_files: error: rank 0 was ended by SIGKILL (a.log)"]
+
+
+TIME_LIMIT = "slurmstepd-cpu1: error: *** STEP 11.0 ON cpu1 CANCELLED AT 2026-11-29T20:44:51 DUE TO TIME LIMIT ***\n"
+MEMORY_LIMIT = "slurmstepd: error: StepId=9.batch exceeded memory limit (168484864 > 157286400), being killed\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "slurm_log", "reason"),
+    [
+        ("TIMEOUT", "", TIME_RAN_OUT),
+        ("FAILED", TIME_LIMIT, TIME_RAN_OUT),
+        # Without control groups Slurm has no state for it.
+        ("FAILED", MEMORY_LIMIT + "slurmstepd: error: Exceeded job memory limit\n", MEMORY_RAN_OUT),
+        ("FAILED", "slurmstepd: error: Detected 1 oom_kill event in StepId=9.batch.\n", MEMORY_RAN_OUT),
+        ("FAILED", "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=9.batch cgroup.\n", MEMORY_RAN_OUT),
+        ("FAILED", "10:00 exceeded memory limit DUE TO TIME LIMIT\n", "10:00 half of it"),
+    ],
+)
+def test_what_slurm_says_of_its_end_is_the_reason_of_a_job(state: str, slurm_log: str, reason: str) -> None:
+    Path("a.log").write_text("10:00 half of it\n")
+    Path("12.log").write_text(slurm_log)
+    failed = BLOCK.format(rule="read_files", number=7, log="a.log, 12.log")
+    # As --show-failed-logs does, with Slurm's log, in which the job has no other number than 0.
+    said = failed.replace("message: None", f"message: SLURM-job '12' failed, SLURM status is: '{state}'. Reason: None.")
+    said += BLOCK.format(rule="read_files", number=0, log="a.log") * bool(slurm_log)
+    assert reasons_in(said) == [f"read_files: {reason.format(rule='read_files')} (a.log)"]
+    Path("a.log").write_text("error: a.txt is empty; fill it\n")
+    assert reasons_in(said) == ["read_files: error: a.txt is empty; fill it (a.log)"]
+
+
+def test_without_a_log_of_its_own_a_job_has_that_of_slurm() -> None:
+    said = BLOCK.format(rule="read_files", number=7, log="a.log, 12.log")
+    assert reasons_in(said) == ["read_files: ended without output (12.log)"]
+    Path("a.log").touch()
+    assert reasons_in(said) == ["read_files: ended without output (12.log)"]
+
+
+def test_what_slurm_says_of_its_end_is_the_reason_of_a_group() -> None:
+    Path("b.log").write_text("10:00 half of it\n")
+    Path("12.log").write_text(TIME_LIMIT)
+    said = GROUP.replace("    jobs:", "    log: 12.log (check log file(s) for error details)\n    jobs:")
+    inner = BLOCK.format(rule="read_files", number=0, log="b.log")
+    assert reasons_in(said + inner + MEMBERS) == [f"read_files: {TIME_RAN_OUT.format(rule='read_files')} (b.log)"]
+    # Which of its jobs ran is unknown.
+    Path("12.log").write_text(MEMORY_LIMIT)
+    reason = MEMORY_RAN_OUT.format(rule="clean_part:mem_mb=8000 read_files")
+    said = said.replace("rule read_files:\n            jobid: 5", "rule clean_part:\n            jobid: 5")
+    assert reasons_in(said + MEMBERS) == [f"group samples: {reason} (12.log)"]
 
 
 def test_a_job_without_its_outputs_is_named():

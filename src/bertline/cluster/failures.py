@@ -30,13 +30,19 @@ MEMBER = re.compile(r"^ +rule (\S+):\n +jobid: (\d+)\n(?: +output: .*\n)? +log: 
 WITHOUT_OUTPUT = re.compile(
     r"^MissingOutputException in rule (\S+) in file .*\nJob (\d+) +completed .*\n((?:.+ \(missing .*\n)+)", re.MULTILINE
 )
-# About a command that was killed, with the path of its log; and Slurm's word for that.
+# About a command that was killed, with the path of its log; and Slurm's words for that, in a job's state or log.
 KILLED = re.compile(r"^Command '(.*)' (?:returned non-zero exit status 137|died with <Signals\.SIGKILL)", re.MULTILINE)
-KILLED_BY_SLURM = "OUT_OF_MEMORY"
+KILLED_BY_SLURM = re.compile(
+    r"status is: 'OUT_OF_MEMORY'|^(?:slurmstepd|srun).*(?:exceeded memory limit|oom[-_ ]kill|Out Of Memory)",
+    re.MULTILINE,
+)
 MEMORY_RAN_OUT = (
     "was killed; the kernel does that when memory runs out: then run fewer jobs at a time (--cores), or on a cluster "
     "raise mem_mb (--set-resources {rule}:mem_mb=8000)"
 )
+# Slurm's words for the end of a job's walltime.
+TIMED_OUT = re.compile(r"status is: 'TIMEOUT'|^slurmstepd.* DUE TO TIME LIMIT", re.MULTILINE)
+TIME_RAN_OUT = "was ended by Slurm at its walltime (TIMEOUT); give it more (--set-resources {rule}:runtime=600)"
 # The executor's message about a job that Slurm did not accept. It has none about a group; the wrapper of sbatch has.
 REFUSED = re.compile(r"SLURM sbatch failed\. The error message was '(.*?)'\.\n", re.DOTALL)
 REFUSED_GROUP = rf"^{slurm_submission.REFUSED} rule_{{name}}_.*?: (.+)$"
@@ -61,6 +67,7 @@ class Failure(NamedTuple):
     number: str
     log: str
     explanation: str
+    slurm_log: str = ""
     group: Group | None = None
     was_refused: bool = False  # by Slurm: its log is that of an earlier run
 
@@ -90,11 +97,12 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
             elif not words.startswith("error: "):
                 continue
         elif not words.startswith("error: ") and TRACEBACK not in said_by_job:
-            words = failure.explanation or words
             if failure.group and not failure.explanation:
                 groups[failure.group.members] = failure.group
                 continue
-        found[log] = f"{rule}: {words}" + f" ({log})" * (not failure.was_refused)
+            words = failure.explanation or words
+        place = log if said_by_job.strip() else failure.slurm_log or log
+        found[log] = f"{rule}: {words}" + f" ({place})" * (not failure.was_refused)
     reasons = [reason for log, reason in found.items() if log not in done_later]
     for members, group in groups.items():
         if members.isdisjoint(found) and not members <= done_later:
@@ -106,7 +114,9 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
 
 def _failures(said: str) -> list[Failure]:
     """Return the failures of which Snakemake's log tells, in its order."""
-    explanations, found = {}, []
+    explanations: dict[str, str] = {}
+    found: list[Failure] = []
+    slurm_logs = _slurm_logs(said)
     for match in WITHOUT_OUTPUT.finditer(said):
         rule, number, lines = match.groups()
         log = _log_of(rule, number, said[: match.start()])
@@ -116,29 +126,60 @@ def _failures(said: str) -> list[Failure]:
     killed = KILLED.findall(said)
 
     def explain(rule: str, log: str, told: str) -> str:
-        if KILLED_BY_SLURM in told or any(f" {log} " in f"{command} " for command in killed):
+        if by_slurm := _explain_end([rule], told):
+            return by_slurm
+        if any(f" {log} " in f"{command} " for command in killed):
             return MEMORY_RAN_OUT.format(rule=rule)
         return explanations.get(log, "")
 
     for match in FAILED.finditer(said):
         rule, number, logs = match.groups()
         log = logs.split(", ")[0]  # the rule's own; Slurm's comes after it
-        refused = REFUSED.search(match[0])
-        explanation = f"sbatch refused it: {' '.join(refused[1].split())}" if refused else explain(rule, log, match[0])
-        found.append(Failure(match.start(), rule, number, log, explanation, was_refused=bool(refused)))
+        slurm_log = slurm_logs.get(log, "")
+        if refused := REFUSED.search(match[0]):
+            explanation = f"sbatch refused it: {' '.join(refused[1].split())}"
+        else:
+            explanation = explain(rule, log, f"{match[0]}\n{_read(Path(slurm_log))}")
+        found.append(Failure(match.start(), rule, number, log, explanation, slurm_log, was_refused=bool(refused)))
     for match in FAILED_GROUP.finditer(said):
-        name, slurm_log, jobs = match.groups()
+        name, slurm_log, jobs = match.groups("")
         members = [(rule, number, logs.split(", ")[0]) for rule, number, logs in MEMBER.findall(jobs)]
         logs = sorted(log for _, _, log in members)
         refusals = re.findall(REFUSED_GROUP.format(name=re.escape(name)), said, re.MULTILINE)
         was_refused = bool(refusals) and not slurm_log
-        explanation = f"no log of its jobs has an error ({slurm_log or ', '.join(logs)})"
-        group = Group(name, frozenset(logs), f"sbatch refused it: {refusals[-1]}" if was_refused else explanation)
+        if was_refused:
+            explanation = f"sbatch refused it: {refusals[-1]}"
+        else:
+            rules = sorted({rule for rule, _, _ in members})
+            explanation = _explain_end(rules, _read(Path(slurm_log))) or "no log of its jobs has an error"
+            explanation += f" ({slurm_log or ', '.join(logs)})"
+        group = Group(name, frozenset(logs), explanation)
         found += [
-            Failure(match.start(), rule, number, log, explain(rule, log, ""), group, was_refused)
+            Failure(match.start(), rule, number, log, explain(rule, log, ""), slurm_log, group, was_refused)
             for rule, number, log in members
         ]
     return sorted(found, key=lambda failure: failure.position)
+
+
+def _slurm_logs(said: str) -> dict[str, str]:
+    """Return Slurm's log of the last attempt of each failed job, by the job's own log."""
+    logs = {}
+    for _, _, both in FAILED.findall(said):
+        own, _, slurm_log = both.partition(", ")
+        if slurm_log:
+            logs[own] = slurm_log
+    for _, slurm_log, jobs in FAILED_GROUP.findall(said):
+        logs |= {both.split(", ")[0]: slurm_log for _, _, both in MEMBER.findall(jobs)}
+    return logs
+
+
+def _explain_end(rules: list[str], told_by_slurm: str) -> str:
+    """Return why Slurm ended a job of these rules, "" if it does not say that it did."""
+    if TIMED_OUT.search(told_by_slurm):
+        return TIME_RAN_OUT.format(rule=":runtime=600 ".join(rules))
+    if KILLED_BY_SLURM.search(told_by_slurm):
+        return MEMORY_RAN_OUT.format(rule=":mem_mb=8000 ".join(rules))
+    return ""
 
 
 def _log_of(rule: str, number: str, said: str) -> str:
