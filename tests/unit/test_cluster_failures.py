@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -203,6 +205,18 @@ def test_a_job_that_was_killed_may_have_had_too_little_memory():
     # A launcher explains it itself, with what a training can do.
     Path("a.log").write_text("error: rank 0 was ended by SIGKILL\n")
     assert reasons_in(KILLED.format(log="a.log") + failed) == ["read_files: error: rank 0 was ended by SIGKILL (a.log)"]
+
+
+def test_the_log_of_an_earlier_run_is_no_reason() -> None:
+    """As of a job that is ended before it writes anything."""
+    snakemake_log = Path("2026-11-29T204110.258757.snakemake.log")
+    snakemake_log.write_text(BLOCK.format(rule="read_files", number=7, log="a.log, 12.log"))
+    Path("a.log").write_text("error: of the last run\n")
+    began = datetime(2026, 11, 29, 20, 41, 10).timestamp()
+    os.utime("a.log", (began - 120, began - 120))
+    assert read_reasons([snakemake_log]) == ["read_files: ended without output (12.log)"]
+    os.utime("a.log", (began + 1, began + 1))
+    assert read_reasons([snakemake_log]) == ["read_files: error: of the last run (a.log)"]
 
 
 TIME_LIMIT = "slurmstepd-cpu1: error: *** STEP 11.0 ON cpu1 CANCELLED AT 2026-11-29T20:44:51 DUE TO TIME LIMIT ***\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ TIME_RAN_OUT = "was ended by Slurm at its walltime (TIMEOUT); give it more (--se
 # The executor's message about a job that Slurm did not accept. It has none about a group; the wrapper of sbatch has.
 REFUSED = re.compile(r"SLURM sbatch failed\. The error message was '(.*?)'\.\n", re.DOTALL)
 REFUSED_GROUP = rf"^{slurm_submission.REFUSED} rule_{{name}}_.*?: (.+)$"
+CLOCKS_DIFFER = 60.0  # seconds between this machine's clock and that of the files
 TRACEBACK = "Traceback (most recent call last)"
 # Snakemake's line about Ctrl-C.
 INTERRUPTED = "Terminating processes on user request"
@@ -79,7 +81,7 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
     Ctrl-C ended, only those with an error and those that saved have a line. If there is no line at all, and was no
     Ctrl-C, one names Snakemake's log.
     """
-    said = "".join(map(_read, snakemake_logs))
+    said, began = "".join(map(_read, snakemake_logs)), _began(snakemake_logs)
     interrupted = said.find(INTERRUPTED)
     found: dict[str, str] = {}
     groups: dict[frozenset[str], Group] = {}
@@ -89,7 +91,7 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
         # Inside a Slurm job every job has number 0, and its failure is printed a second time.
         if failure.number != "0" and f"\nFinished jobid: {failure.number} " in said[failure.position :]:
             done_later.add(log)
-        said_by_job = "" if failure.was_refused else _read(Path(log))
+        said_by_job = "" if failure.was_refused else _read(Path(log), since=began)
         words = _last_line(said_by_job)
         if 0 <= interrupted < failure.position:
             if saved := SAVED_STEP.search(words):
@@ -222,8 +224,19 @@ def report_what_succeeded(records: list[str], scores: list[str]) -> None:
         subprocess.run(track, check=False)  # noqa: S603
 
 
-def _read(path: Path) -> str:
+def _began(snakemake_logs: list[Path]) -> float:
+    """Return when a run began, in seconds since 1970, by the names of its logs; 0 if they do not say it."""
     try:
+        return min(datetime.strptime(log.name[:17], "%Y-%m-%dT%H%M%S").timestamp() for log in snakemake_logs)
+    except ValueError:
+        return 0
+
+
+def _read(path: Path, since: float = 0) -> str:
+    """Return the text of a file; "" if it cannot be read, or is that of a run before the time `since`."""
+    try:
+        if path.stat().st_mtime < since - CLOCKS_DIFFER:
+            return ""
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
