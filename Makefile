@@ -33,14 +33,17 @@ TARGET ?= cpu
 BUILD_OPTIONS ?=
 
 VENV := .venv
-override VENV := $(patsubst ~/%,$(HOME)/%,$(VENV))
+override VENV := $(patsubst ~/%,$(value HOME)/%,$(value VENV))
 $(if $(filter-out 1,$(words $(VENV))),$(error error: VENV=$(VENV): give one folder, without spaces in its path))
+# The recipes have both in double quotes.
+$(foreach sign,$$ ` ",$(if $(findstring $(sign),$(CURDIR)$(VENV)),\
+	$(error error: the path of this checkout ($(CURDIR)) or of VENV ($(VENV)) contains $(sign), which a shell would read; move it)))
 READY := $(VENV)/ready
 VENV_BIN := $(abspath $(VENV))/bin
 TOOLS := .venv-release
 # Whether the caller's own commands are those of the environment.
-ACTIVATED := $(filter $(realpath $(VENV)/bin),$(realpath $(subst :, ,$(PATH))))
-export PATH := $(VENV_BIN):$(PATH)
+ACTIVATED := $(filter $(realpath $(VENV)/bin),$(realpath $(subst :, ,$(value PATH))))
+export PATH := $(VENV_BIN):$(value PATH)
 # Of `make mine`, on the command line.
 OF_MINE := $(foreach name,TIME LANGUAGE ENCODING COLUMN TABLE GPUS,$(if $(filter command%,$(origin $(name))),$(name)))
 OUTPUT := $(if $(filter default file,$(origin OUTPUT)),$(OUTPUT),$(value OUTPUT))
@@ -92,7 +95,7 @@ $(if $(UNREAD),$(error error: make $(GOALS) does not read $(firstword $(UNREAD))
 NEED := $(foreach goal,$(filter-out $(if $(filter CONFIG,$(GIVEN)),,mine),$(GOALS)),$(filter CONFIG,$(READS_$(goal))))
 $(if $(NEED),$(if $(strip $(value CONFIG)),,$(error error: CONFIG is empty; name a file, or leave it out)))
 DATA := $(foreach name,$(DATA),$(if $(filter undefined,$(origin $(name))),,$(name)))
-$(foreach name,$(DATA),$(eval override $(name) := $$(subst ^begin^,,$$(subst ^begin^~/,$$(HOME)/,^begin^$$(value $(name))))))
+$(foreach name,$(DATA),$(eval override $(name) := $$(subst ^begin^,,$$(subst ^begin^~/,$$(value HOME)/,^begin^$$(value $(name))))))
 export $(DATA)
 SETTINGS = $(if $(SET),--set "$$SET")
 # --config on a command line replaces that of a profile, which names the site file.
@@ -108,7 +111,7 @@ OF_DEMO := $(if $(findstring config/demo.yaml,$(CONFIG)),resources/sample/sample
 # Their scripts import the bertline of this checkout, in an environment that several share as well.
 OF_CHECKOUT := demo resources/sample/sample.json mine sweep curves plan digests targets status prune publish scores report track ui unlock \
 	clean faults bench-%
-$(OF_CHECKOUT): export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
+$(OF_CHECKOUT): export PYTHONPATH := $(CURDIR)/src$(if $(value PYTHONPATH),:$(value PYTHONPATH))
 # No figure, report or output file may depend on the order of a Python set.
 export PYTHONHASHSEED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -232,7 +235,7 @@ audit: licences $(TOOLS)/ready ## the licences, and known vulnerabilities of all
 	@$(TOOLS)/bin/python envs/audit.py
 
 sbom: $(READY) $(TOOLS)/ready ## write the list of installed packages of a release, dist/bertline-<version>.cdx.json
-	@$(TOOLS)/bin/python envs/sbom.py $(VENV)
+	@$(TOOLS)/bin/python envs/sbom.py "$(VENV)"
 
 lock: $(TOOLS)/ready ## write envs/lock and envs/bertline.yaml anew, from pyproject.toml and envs/constraints.txt
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/python envs/lock.py

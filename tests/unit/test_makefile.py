@@ -20,7 +20,7 @@ import json, os, sys
 print(True)
 if sys.argv[1:2] == ["-Ic"]:
     sys.exit()  # only looks at the environment
-with open({calls!r}, "a") as calls:
+with open("calls", "a") as calls:
     calls.write(json.dumps([os.path.basename(sys.argv[0]), sys.argv[1:], os.environ.get("PYTEST_ADDOPTS")]) + "\\n")
 """
 HOSTILE = """it's "a" $(touch made) $$(touch made) `touch made`; touch made; # | touch made & (b"""
@@ -79,7 +79,7 @@ def checkout(tmp_path: Path) -> Path:
     (folder / "Makefile").write_text((ROOT / "Makefile").read_text())
     for name in ("python", "snakemake", "pytest", "docker", "python3"):
         program = folder / ".venv/bin" / name
-        program.write_text(PROGRAM.format(python=sys.executable, calls=str(folder / "calls")))
+        program.write_text(PROGRAM.format(python=sys.executable))
         program.chmod(0o755)
     for name in (
         "pyproject.toml",
@@ -209,6 +209,39 @@ def test_scripts_import_the_bertline_of_their_checkout_and_tests_what_is_install
     assert len(ran) > len(targets)
     for program, path in ran:
         assert path == ("/modules" if program.startswith("pytest") else f"{checkout}/src:/modules"), program
+
+
+@pytest.mark.parametrize("name", ["a$(touch made)b", "a`touch made`b", 'a"b', "a$HOME"])
+@pytest.mark.parametrize("of", ["checkout", "VENV"])
+def test_a_path_that_a_shell_would_read_is_one_line(checkout: Path, name: str, of: str) -> None:
+    folder = checkout.rename(checkout.with_name(name)) if of == "checkout" else checkout
+    venv = [] if of == "checkout" else [f"VENV={name.replace(' ', '')}"]
+    status, said = answer_of(folder, "plan", *venv)
+    assert (status, len(said)) == (2, 1)
+    assert "error: the path of this checkout (" in said[0]
+    assert not list(checkout.parent.glob("*/made"))
+    assert not list(checkout.parent.glob("*/calls"))
+
+
+@pytest.mark.parametrize("name", ["it's", "an é ü", "a#b", "100%", "a\\b", "a (b)", "a & b; c|d"])
+def test_a_checkout_may_be_in_a_folder_with_a_strange_name(checkout: Path, name: str) -> None:
+    folder = checkout.rename(checkout.with_name(name))
+    assert len(calls_of(folder, "plan")) == 2
+    assert ["envs/install.py"] in [arguments for _, arguments, _ in calls_of(folder, "setup")]
+
+
+def test_nothing_in_a_variable_of_the_system_is_a_command_of_make(checkout: Path) -> None:
+    text = "$(shell touch made)"
+    variables = {"PATH": f"{os.environ['PATH']}:{text}", "HOME": text, "PYTHONPATH": text}
+    python = checkout / ".venv/bin/python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$PATH" "$HOME" "$PYTHONPATH" "$@" >> calls\n')
+    command = ["make", "status", "CONFIG=~/my.yaml"]
+    subprocess.run(command, cwd=checkout, env=variables, check=True)
+    path, home, pythonpath, *_, config = (checkout / "calls").read_text().splitlines()
+    assert path == f"{checkout}/.venv/bin:{variables['PATH']}"
+    assert (home, pythonpath) == (text, f"{checkout}/src:{text}")
+    assert config == "made)/my.yaml"  # a configuration is divided at spaces
+    assert not (checkout / "made").exists()
 
 
 def test_several_configuration_files_are_one_variable(checkout: Path) -> None:
