@@ -113,6 +113,23 @@ def test_weights_that_are_not_those_of_the_configuration_are_one_line(
     assert not (folder / "out").exists()
 
 
+@pytest.mark.parametrize(("kind", "layer"), [("Bert", "classifier"), ("Roberta", "classifier.out_proj")])
+@pytest.mark.parametrize(("rows", "biases"), [(2, 3), (3, 2), (3, 1)])
+def test_a_classifier_s_bias_has_as_many_values_as_its_weight_has_rows(
+    tmp_path: Path, kind: str, layer: str, rows: int, biases: int
+) -> None:
+    config = getattr(transformers, f"{kind}Config")(**CONFIG)
+    getattr(transformers, f"{kind}ForSequenceClassification")(config).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    given = {f"{layer}.weight": torch.zeros(rows, 8), f"{layer}.bias": torch.zeros(biases)}
+    save_file({**load_file(path), **given}, path)
+    with pytest.raises(BertlineError) as refused:
+        load_huggingface(tmp_path, "sequence")
+    assert str(refused.value) == (
+        f"{tmp_path}: {layer}.bias has the shape [{biases}], its configuration implies [{rows}]; fetch it again"
+    )
+
+
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.module."])
 @pytest.mark.parametrize("form", ["safetensors", "pickle"])
 def test_a_prefix_of_names_is_named(folder: Path, form: str, prefix: str) -> None:
