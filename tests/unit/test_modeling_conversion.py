@@ -598,6 +598,15 @@ def test_a_bad_release_is_one_line_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_source_that_is_no_folder_is_named_as_such(google: Path, tmp_path: Path) -> None:
+    for source, message in (
+        (tmp_path / "nodir", "nodir does not exist; name a folder with a TensorFlow checkpoint or pytorch_model.bin"),
+        (google / "vocab.txt", "vocab.txt is not a folder; name a folder with a TensorFlow checkpoint or pytorch_mode"),
+    ):
+        with pytest.raises(BertlineError, match=f"^{tmp_path}.*{message}"):
+            convert_weights(source, tmp_path / "out", lowercase=True)
+
+
 def test_the_error_for_a_directory_with_only_a_pickle_explains_how_to_convert_it(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "model_type": "bert"}))
     (tmp_path / "pytorch_model.bin").touch()

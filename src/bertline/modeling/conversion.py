@@ -76,6 +76,9 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
     Raises BertlineError for a folder that contains neither, or whose files do not match.
     """
     check_replaceable(output, FILES, [source])
+    if not source.is_dir():
+        what = "is not a folder" if source.exists() else "does not exist"
+        raise BertlineError(f"{source} {what}; name a folder with a TensorFlow checkpoint or {paths.PICKLE}")
     found = sorted(source.glob(paths.TENSORFLOW_INDEX))
     if not found and not (source / paths.PICKLE).exists():
         raise BertlineError(
