@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -216,6 +217,21 @@ def test_a_configuration_without_a_training_is_said(tmp_path: Path, monkeypatch:
         recipe_of(plan, "mine")
 
 
+def test_the_timed_steps_are_of_the_full_batch_and_without_what_steps_do_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = read_yaml(CONFIG / "demo.yaml")
+    without = {"batch_size_warmup": None, "publish_best_every": None, "corpus_weights": {}, "carry_over": "weights"}
+    given = {"batch_size_warmup": {"from": 8, "steps": 100}, "publish_best_every": 10}
+    given |= {"corpus_weights": {"wikipedia": 2.0}, "carry_over": "weights+moments"}
+    config["runs"]["demo"]["phases"]["phase1"] |= given
+    plan = make_plan(config, CONFIG / "config.schema.yaml", CONFIG / "models")
+    planned = plan.phases[plan.runs["demo"]["phases"]["phase1"]]["settings"]
+    assert {key: planned[key] for key in given} == given
+    assert recipe_of(plan, "demo/phase1")["settings"] == planned | without
+
+
 def test_weights_that_are_not_fetched_yet_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("text,label\nwarm,a\ncold,b\n")
@@ -254,6 +270,27 @@ def test_files_have_every_row(tmp_path: Path) -> None:
         assert ElementTree.parse(tmp_path / f"{name}.svg").getroot().tag.endswith("svg")  # noqa: S314 - our own
     assert "does not fit" in table_of_micro_batches(rows)
     assert "1.00" in table_of_scaling(scaling)
+
+
+def test_figures_are_of_the_columns_that_their_axes_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, Sequence[Any]] = {}
+
+    def draw(name: str, *columns: Any) -> str:
+        drawn[name] = columns
+        return ""
+
+    for name in ("speed_by_micro_batch", "speed_up"):
+        monkeypatch.setattr(f"bertline.reporting.figures.{name}", partial(draw, name))
+    rows = list(by_micro_batch(PHASE, [1, 2], processes=1, trial=trial()))
+    scaling = list(by_processes(PHASE, [1, 2], micro_batch_size=2, trial=trial()))
+    write_sweep(tmp_path, sweep_of(rows, scaling))
+    assert drawn["speed_by_micro_batch"] == ([1, 2], [row["sequences_per_second"] for row in rows], [1.1, 1.2])
+    assert drawn["speed_up"] == ([1, 2], [1.0, scaling[1]["speed_up"]])
+
+
+def test_the_share_of_the_peak_is_in_percent() -> None:
+    rows = list(by_micro_batch(PHASE, [1], processes=1, trial=trial()))
+    assert table_of_micro_batches([rows[0] | {"model_flops_utilization": 0.4321}]).split()[-1] == "43.2"
 
 
 @pytest.mark.parametrize(("size", "line"), [(1, "1 sequence: micro_batch_tokens=128"), (2, "2 sequences: ")])
@@ -469,6 +506,24 @@ def test_a_sweep_of_a_run_is_one_of_its_first_phase(tmp_path: Path, monkeypatch:
     (file,) = Path("results/sweeps").rglob("sweep.json")
     assert read_json(file)["name"] == "demo/warm_up"
     assert file.parts[2:4] == ("demo", "warm_up")
+
+
+def test_sweeps_with_other_threads_or_options_are_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bertline.tracking.store.track_entry", lambda *_: None)
+    started: list[tuple[int, int]] = []
+
+    def run_trial(recipe: Json, *, processes: int, threads: int, options: Sequence[str], **_: object) -> Json:
+        started.append((processes, threads))
+        return trial()(recipe, processes, int(options[1]))
+
+    one_size = ("--from", "2", "--to", "2")
+    run_sweep(monkeypatch, run_trial, *one_size, "--processes", "2", "--threads", "1")
+    run_sweep(monkeypatch, run_trial, *one_size, "--processes", "2", "--threads", "4")
+    run_sweep(monkeypatch, run_trial, *one_size, "--processes", "2", "--threads", "4", "--options=--compile")
+    assert started == [(2, 2), (2, 4), (2, 4)]  # at least one of each process
+    recorded = [read_json(file)["options"] for file in Path("results/sweeps/demo/phase1").glob("*/sweep.json")]
+    assert sorted(recorded) == [[], [], ["--compile"]]
 
 
 def test_a_killed_rank_is_a_size_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
