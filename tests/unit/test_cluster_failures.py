@@ -14,6 +14,7 @@ from bertline.cluster.failures import (
     INTERRUPTED,
     MEMORY_RAN_OUT,
     TIME_RAN_OUT,
+    TOLD_TO_END,
     UNFINISHED,
     last_words,
     read_reasons,
@@ -190,6 +191,16 @@ def test_the_reason_of_a_refused_group_is_what_sbatch_said():
 def test_without_any_reason_snakemakes_log_is_named_except_after_ctrl_c():
     assert reasons_in("WorkflowError: boom\n") == UNKNOWN
     assert reasons_in(f"{INTERRUPTED}, this might take some time.\n") == []
+
+
+def test_after_sigterm_the_same_command_continues():
+    told = f"{TOLD_TO_END}.\n"
+    line = "snakemake was told to end (SIGTERM), and has waited for its running jobs; the same command continues"
+    assert reasons_in(told) == [line]
+    # As a Slurm job prints it.
+    Path("a.log").write_text("error: a.txt is empty; fill it\n")
+    failed = BLOCK.format(rule="read_files", number=7, log="a.log")
+    assert reasons_in(told + failed) == ["read_files: error: a.txt is empty; fill it (a.log)"]
 
 
 def test_a_job_that_was_killed_may_have_had_too_little_memory():

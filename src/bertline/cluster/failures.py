@@ -51,6 +51,8 @@ CLOCKS_DIFFER = 60.0  # seconds between this machine's clock and that of the fil
 TRACEBACK = "Traceback (most recent call last)"
 # Snakemake's line about Ctrl-C.
 INTERRUPTED = "Terminating processes on user request"
+# About SIGTERM, after which it starts no job. It prints that inside a Slurm job, too.
+TOLD_TO_END = "Will exit after finishing currently running jobs (scheduler)"
 
 
 class Group(NamedTuple):
@@ -79,7 +81,7 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
 
     Of a group, only jobs whose log has an error have a line; if there is none, the group has one. Of the jobs that
     Ctrl-C ended, only those with an error and those that saved have a line. If there is no line at all, and was no
-    Ctrl-C, one names Snakemake's log.
+    Ctrl-C, one says that snakemake was told to end, or names its log.
     """
     said, began = "".join(map(_read, snakemake_logs)), _began(snakemake_logs)
     interrupted = said.find(INTERRUPTED)
@@ -110,6 +112,10 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
         if members.isdisjoint(found) and not members <= done_later:
             reasons.append(f"group {group.name}: {group.explanation}")
     if not reasons and interrupted < 0:
+        if TOLD_TO_END in said:
+            return [
+                "snakemake was told to end (SIGTERM), and has waited for its running jobs; the same command continues"
+            ]
         return [f"no log of a job says why this run failed; Snakemake's own: {', '.join(map(str, snakemake_logs))}"]
     return reasons
 
