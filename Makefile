@@ -172,6 +172,8 @@ $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/l
 		|| ! ls "$$holder/pyproject.toml" "$$holder/envs/install.py" "$$holder/src/bertline/__init__.py" > /dev/null 2>&1 \
 		|| { echo "error: $(VENV) is the environment of $$holder, whose bertline this one would replace; remove the link, \
 	or give another VENV (see envs/README.md)" >&2; exit 1; }
+	@[ -e "$(VENV)/pyvenv.cfg" ] || [ -z "$$(ls -A "$(VENV)/" 2> /dev/null)" ] \
+		|| { echo "error: $(VENV) has other files and is no environment of Python's venv; give another VENV (conda: see envs/README.md)" >&2; exit 1; }
 	@$(check_python)
 	@python=$$PYTHON; [ ! -e "$(VENV)/pyvenv.cfg" ] || python="$(VENV_BIN)/python"; \
 		[ "$$("$$python" -c 'import sys, venv, ensurepip; print(sys.version_info >= (3, 11))')" = True ] \

@@ -380,6 +380,24 @@ def test_the_environment_may_be_a_link_to_another_disk(unset: Path, exists: bool
     assert (unset / ".venv").is_symlink()
 
 
+def test_a_folder_with_other_files_is_not_made_an_environment(unset: Path) -> None:
+    """As one of conda, whose Python and packages are not set-up's. Once `ready` is there, it is used as it is."""
+    for name in ("elsewhere/bin/python", "elsewhere/conda-meta/history"):
+        (unset / name).parent.mkdir(parents=True, exist_ok=True)
+        (unset / name).write_text("#!/bin/sh\necho used $0\n")
+        (unset / name).chmod(0o755)
+    status, said = answer_of(unset, "plan", "VENV=elsewhere")
+    assert (status, len(said)) == (2, 2)
+    assert said[0].startswith(
+        "error: elsewhere has other files and is no environment of Python's venv; give another VENV"
+    )
+    assert sorted(path.name for path in (unset / "elsewhere").iterdir()) == ["bin", "conda-meta"]
+    (unset / "elsewhere/ready").touch()
+    command = ["make", "status", "setup", f"VENV={unset}/elsewhere"]
+    done = subprocess.run(command, cwd=unset, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == 2 * [f"used {unset}/elsewhere/bin/python"]
+
+
 @pytest.mark.parametrize("is_link", [True, False])
 def test_the_environment_may_be_beside_the_folder_of_checkouts(unset: Path, is_link: bool) -> None:
     """As ~/venv of ~/src/bertline: the folder above it is no checkout."""
