@@ -108,7 +108,7 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
         advice="fetch them again",
     )
     if head is None:
-        config = _without_unused_words(config, tokenizer, source)
+        config = dataclasses.replace(config, vocab_size=_used_words(config, tokenizer, source))
     limit = int(min(max_length_of(source), config.max_position_embeddings))
     types = head is None or uses_token_types(source, tokenizer, config)
     with TemporaryDirectory() as folder:
@@ -127,8 +127,8 @@ def convert_weights(source: Path, output: Path, *, lowercase: bool | None = None
             )
 
 
-def _without_unused_words(config: NetworkConfig, tokenizer: Tokenizer, source: Path) -> NetworkConfig:
-    """Return the configuration without rows of the word embeddings after the tokenizer's last entry.
+def _used_words(config: NetworkConfig, tokenizer: Tokenizer, source: Path) -> int:
+    """Return the number of a tokenizer's entries, after which the rows of the word embeddings are left out.
 
     A dataset has the size of its tokenizer, and a phase starts only from weights of this size.
     """
@@ -138,7 +138,7 @@ def _without_unused_words(config: NetworkConfig, tokenizer: Tokenizer, source: P
             "%s: the word embeddings have %d rows for %d entries; the others are left out",
             *(source, config.vocab_size, entries),
         )
-    return dataclasses.replace(config, vocab_size=entries)
+    return entries
 
 
 def _check_complete(config: NetworkConfig, head: Head, weights: Mapping[str, Tensor], source: Path) -> None:
@@ -235,7 +235,7 @@ def export_tensorflow(model: Path, output: Path) -> None:
     if head is not None:
         _check_complete(config, head, weights, model)
     else:
-        config = _without_unused_words(config, tokenizer, model)
+        config = dataclasses.replace(config, vocab_size=_used_words(config, tokenizer, model))
     tensors = {}
     for name, tensor in to_huggingface(config, weights, head).items():
         theirs = _name_in_tensorflow(name)
