@@ -105,6 +105,19 @@ def test_of_a_result_that_is_a_link_the_link_is_removed(tmp_path: Path, capsys: 
     assert f"removed {link}, a link; {elsewhere} stays" in capsys.readouterr().out
 
 
+def test_what_cannot_be_removed_is_not_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(path)
+
+    Path("made.yaml").write_text(yaml.safe_dump(CONFIG))
+    Path("results/runs/first").mkdir(parents=True)
+    clean = runpy.run_path(str(CLEAN))["clean"]
+    clean.__globals__["remove"] = refuse
+    with pytest.raises(PermissionError):
+        clean("made.yaml")
+    assert capsys.readouterr().out == ""
+
+
 def test_a_table_in_the_folder_of_the_sample_is_kept() -> None:
     """Where an earlier `make mine OUTPUT=sample.yaml` put it."""
     Path("made.yaml").write_text(yaml.safe_dump(CONFIG))

@@ -28,9 +28,10 @@ def clean(configfile: str = "config/demo.yaml") -> None:
         raise BertlineError(f"cannot tell what belongs to {configfile}: {error}") from error
     for path in [*only_of(plan), *_of_sample(), Path(paths.WIKI.format(wiki="samplewiki"))]:
         leads_to = f", a link; {path.resolve()} stays" if path.is_symlink() else ""
-        if path.is_dir() or leads_to:
-            print(f"removed {path}{leads_to}")
+        is_shown = path.is_dir() or leads_to
         remove(path)
+        if is_shown:
+            print(f"removed {path}{leads_to}")
 
 
 def _of_sample() -> list[Path]:
