@@ -14,7 +14,7 @@ from bertline.console import BertlineError
 from bertline.settings.site import read_site
 
 ROOT = Path(__file__).parents[2]
-# As `sinfo --exact --noconvert --noheader --format=%R|%D|%l|%G|%c|%m` prints them; `hidden` only with --all.
+# As `sinfo --exact --noconvert --noheader --format=%R|%D|%l|%G|%c|%m|%s` prints them; `hidden` only with --all.
 LISTED = "cpu|10|1-00:00:00|(null)|64|256000\na100|4|2-00:00:00|gpu:a100:4(S:0-1)|48|512000\n"
 LISTED += "mix|8|12:00:00|gpu:2|64|128000\n"
 # Of a partition whose GPUs are shared, and whose memory slurm.conf does not say.
@@ -22,6 +22,9 @@ LISTED += "shared|1|infinite|gpu:a100:no_consume:8(S:0-1),mps:a100:800|128|1\n"
 # Nodes of three kinds.
 LISTED += "unlike|2|infinite|gpu:1|16|900000\nunlike|3|infinite|gpu:4|96|64000\nunlike|1|infinite|gpu:2|8|64000\n"
 HIDDEN = "hidden|2|infinite|gpu:h100:8|64|1000000\n"
+LISTED, HIDDEN = (lines.replace("\n", "|1-infinite\n") for lines in (LISTED, HIDDEN))
+# Of partitions that limit the nodes of a job.
+LISTED += "single|9|infinite|gpu:1|8|64000|1\nfew|9|infinite|gpu:1|8|64000|1-4\n"
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +37,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
             return answers.get(command, "")
         listed = LISTED + HIDDEN * ("--all" in words)
         is_exact = {"--exact", "--noconvert"} <= set(words)  # else numbers as 8+ and 900K
-        return listed if is_exact else listed.replace("|8|", "|8+|").replace("000\n", "K\n")
+        return listed if is_exact else listed.replace("|8|", "|8+|").replace("000|1", "K|1")
 
     monkeypatch.setattr(site_check, "output_of", output_of)
     monkeypatch.setattr(site_check.shutil, "which", lambda command: f"/usr/bin/{command}")
@@ -67,6 +70,16 @@ def test_several_partitions_offer_what_one_of_them_does(tmp_path: Path) -> None:
             check(tmp_path, "mix,a100", **size)
 
 
+def test_a_job_has_no_more_nodes_than_its_partition_allows_one(tmp_path: Path) -> None:
+    """Slurm would keep it waiting without end."""
+    check(tmp_path, "single", nodes=1)
+    check(tmp_path, "single,few", nodes=4)
+    for gpu, nodes, most in (("single", 2, 1), ("few", 5, 4)):
+        line = rf"phases\.default\.nodes: given {nodes}, partition '{gpu}' allows {most} in a job$"
+        with pytest.raises(BertlineError, match=line):
+            check(tmp_path, gpu, nodes=nodes)
+
+
 def test_nodes_of_several_kinds_in_one_partition_are_summed(tmp_path: Path, answers: dict[str, str | None]) -> None:
     site = {"partitions": {"cpu": "cpu", "gpu": "a100"}}
     answers["sacct"] = ""
@@ -88,9 +101,11 @@ def test_nodes_of_several_kinds_in_one_partition_are_summed(tmp_path: Path, answ
 
 def test_cpus_and_memory_fit_the_largest_node_of_a_partition(tmp_path: Path) -> None:
     check(tmp_path, "unlike", gpus_per_node=4, cpus_per_gpu=24, memory_mb=900000)
+    check(tmp_path, "unlike", nodes=6)
     check(tmp_path, "mix,a100", cpus_per_gpu=48, memory_mb=512000)
     check(tmp_path, "shared", memory_mb=10**6)
     for size, line in (
+        ({"nodes": 7}, r"nodes: given 7, partition 'unlike' has 6"),
         ({"gpus_per_node": 5}, r"gpus_per_node: given 5, partition 'unlike' has nodes with 4"),
         ({"gpus_per_node": 4, "cpus_per_gpu": 25}, r"cpus_per_gpu: given 25, 100 on a node, .* has nodes with 96"),
         ({"gpus_per_node": 0, "cpus_per_gpu": 97}, r"cpus_per_gpu: given 97, 97 on a node, .* has nodes with 96"),
@@ -154,7 +169,8 @@ def test_the_default_size_of_fine_tunings_is_checked_if_predictions_get_their_gp
 def test_a_hidden_partition_is_found_and_an_unknown_one_of_several_is_one_line(tmp_path: Path) -> None:
     check(tmp_path, "hidden")
     with pytest.raises(
-        BertlineError, match=r"partitions\.gpu: given 'big', this cluster has cpu, a100, mix, shared, unlike, hidden"
+        BertlineError,
+        match=r"partitions\.gpu: given 'big', this cluster has cpu, a100, mix, shared, unlike, single, few, hidden",
     ):
         check(tmp_path, "a100,big")
 
