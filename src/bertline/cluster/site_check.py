@@ -23,6 +23,7 @@ class Partition:
     gpus: int  # of the node with the most, as are CPUs and memory
     cpus: int
     memory_mb: int
+    nodes_of_a_job: int | None = None  # at most; None without a limit
 
 
 def check_site(site: Site, *, status_command: str | None, jobs: Sequence[LongestJob] = ()) -> None:
@@ -86,6 +87,8 @@ def _problem_of(kind: Nodes, size: Size, name: str, partition: Partition) -> str
     of = f"partition '{name}'"
     if kind.nodes > partition.nodes:
         return f"nodes: given {kind.nodes}, {of} has {partition.nodes}"
+    if partition.nodes_of_a_job is not None and kind.nodes > partition.nodes_of_a_job:
+        return f"nodes: given {kind.nodes}, {of} allows {partition.nodes_of_a_job} in a job"
     if kind.gpus_per_node > partition.gpus:
         return f"gpus_per_node: given {kind.gpus_per_node}, {of} has nodes with {partition.gpus}"
     if kind.cpus_per_node > partition.cpus:
@@ -151,12 +154,12 @@ def _read_partitions() -> dict[str, Partition]:
     """Read the cluster's partitions, by name. Raises BertlineError if Slurm does not answer."""
     # Some are hidden from lists, and can be used nevertheless. Without --exact, sinfo prints the fewest CPUs of unlike
     # nodes, without --noconvert 1K for 1024.
-    listed = output_of("sinfo", "--all", "--exact", "--noconvert", "--noheader", "--format=%R|%D|%l|%G|%c|%m")
+    listed = output_of("sinfo", "--all", "--exact", "--noconvert", "--noheader", "--format=%R|%D|%l|%G|%c|%m|%s")
     if listed is None:
         raise BertlineError("Slurm does not answer (sinfo fails); try again when it does")
     partitions: dict[str, Partition] = {}
     for line in listed.splitlines():
-        name, nodes, limit, gres, cpus, memory = line.split("|")
+        name, nodes, limit, gres, cpus, memory, job_size = line.split("|")
         before = partitions.get(name, Partition(0, None, 0, 0, 0))
         gpus = sum(int(count) for count in re.findall(r"\bgpu:(?:[^:(),]+:)*(\d+)", gres))
         partitions[name] = Partition(
@@ -165,5 +168,6 @@ def _read_partitions() -> dict[str, Partition]:
             max(before.gpus, gpus),
             max(before.cpus, int(cpus)),
             max(before.memory_mb, int(memory)),
+            int(most) if (most := job_size.rpartition("-")[2]).isdigit() else None,  # of 1, 1-8, 1-infinite
         )
     return partitions
