@@ -487,6 +487,36 @@ def test_a_set_up_that_was_stopped_goes_on_with_its_options(stopped: Path) -> No
     assert ["envs/install.py", "--torch-lock", "own.txt", "--pre"] in [arguments for _, arguments, _ in calls]
 
 
+LOCKS = [f"envs/lock/{name}.txt" for name in ("build", "packages", "torch", "cuda")]
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "envs/constraints.txt", "envs/install.py", *LOCKS])
+def test_an_environment_is_set_up_again_after_a_change_of_what_it_is_made_from(checkout: Path, name: str) -> None:
+    os.utime(checkout / ".venv/ready", (2e9, 2e9))
+    assert "envs/install.py" not in str(calls_of(checkout, "digests"))
+    os.utime(checkout / name, (3e9, 3e9))
+    assert "envs/install.py" in str(calls_of(checkout, "digests"))
+
+
+def test_a_new_environment_does_not_make_the_sample_again(checkout: Path) -> None:
+    os.utime(checkout / "resources/sample/sample.json", (0, 0))
+    assert "make_demo_data.py" not in str(calls_of(checkout, "demo"))
+
+
+def test_no_output_depends_on_the_order_of_a_set(checkout: Path) -> None:
+    (checkout / ".venv/bin/python").write_text('#!/bin/sh\necho "$PYTHONHASHSEED" > seed\n')
+    calls_of(checkout, "status")
+    assert (checkout / "seed").read_text() == "0\n"
+
+
+@pytest.mark.parametrize(("number", "given"), [("0", "1000"), ("1234", "1234"), ("10", "10")])
+def test_an_image_is_for_your_user_and_for_none_that_is_root(checkout: Path, number: str, given: str) -> None:
+    (checkout / ".venv/bin/id").write_text(f"#!/bin/sh\necho {number}\n")
+    (checkout / ".venv/bin/id").chmod(0o755)
+    [(_, arguments, _)] = calls_of(checkout, "image")
+    assert {f"UID={given}", f"GID={given}"} <= set(arguments)
+
+
 def test_other_options_are_refused_once_torch_is_there(stopped: Path) -> None:
     """Pip would keep it, and install what the other build needs. Before, a misspelled address can be corrected."""
     torch = stopped / ".venv/lib/python3.11/site-packages/torch-2.dist-info"
