@@ -14,7 +14,7 @@ from bertline.console import BertlineError
 from bertline.settings.site import read_site
 
 ROOT = Path(__file__).parents[2]
-# As `sinfo --exact --noconvert --noheader --format=%R|%D|%l|%G|%c|%m|%s` prints them; `hidden` only with --all.
+# As `sinfo --exact --noconvert --noheader --format=%R|%D|%l|%G|%c|%m|%s|%a|%M` prints them; `hidden` only with --all.
 LISTED = "cpu|10|1-00:00:00|(null)|64|256000\na100|4|2-00:00:00|gpu:a100:4(S:0-1)|48|512000\n"
 LISTED += "mix|8|12:00:00|gpu:2|64|128000\n"
 # Of a partition whose GPUs are shared, and whose memory slurm.conf does not say.
@@ -22,9 +22,13 @@ LISTED += "shared|1|infinite|gpu:a100:no_consume:8(S:0-1),mps:a100:800|128|1\n"
 # Nodes of three kinds.
 LISTED += "unlike|2|infinite|gpu:1|16|900000\nunlike|3|infinite|gpu:4|96|64000\nunlike|1|infinite|gpu:2|8|64000\n"
 HIDDEN = "hidden|2|infinite|gpu:h100:8|64|1000000\n"
-LISTED, HIDDEN = (lines.replace("\n", "|1-infinite\n") for lines in (LISTED, HIDDEN))
+LISTED, HIDDEN = (lines.replace("\n", "|1-infinite|up|OFF\n") for lines in (LISTED, HIDDEN))
 # Of partitions that limit the nodes of a job.
 LISTED += "single|9|infinite|gpu:1|8|64000|1\nfew|9|infinite|gpu:1|8|64000|1-4\n"
+LISTED = LISTED.replace("|1\n", "|1|up|REQUEUE\n").replace("|1-4\n", "|1-4|up|REQUEUE\n")
+LISTED += "drained|1|infinite|gpu:1|8|64000|1-infinite|drain|OFF\n"
+LISTED += "inactive|1|infinite|gpu:1|8|64000|1-infinite|inactive|OFF\n"
+LISTED += "down|1|infinite|gpu:1|8|64000|1-infinite|down|CANCEL\n"
 
 
 @pytest.fixture(autouse=True)
@@ -44,10 +48,11 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
     return answers
 
 
-def check(tmp_path: Path, gpu: str, *jobs: LongestJob, account: str | None = None, **size: int) -> None:
+def check(
+    tmp_path: Path, gpu: str, *jobs: LongestJob, account: str | None = None, qos: str | None = None, **size: int
+) -> None:
     site = {"partitions": {"cpu": "cpu", "gpu": gpu}, "phases": {"default": {"gpus_per_node": 1, **size}}}
-    if account:
-        site["account"] = account
+    site |= {key: value for key, value in {"account": account, "qos": qos}.items() if value}
     (tmp_path / "site.yaml").write_text(yaml.safe_dump(site))
     check_site(read_site(tmp_path / "site.yaml", ROOT / "config/site.schema.yaml"), status_command="squeue", jobs=jobs)
 
@@ -141,6 +146,35 @@ def test_accounting_that_is_away_is_not_taken_for_none(
         check(tmp_path, "a100", account="ours")
 
 
+def test_a_qos_that_the_cluster_does_not_have_is_one_line(tmp_path: Path, answers: dict[str, str | None]) -> None:
+    answers["sacctmgr"] = "normal\nhigh\n"
+    check(tmp_path, "a100", qos="High")
+    with pytest.raises(BertlineError, match=r"site\.yaml: qos: given 'none', this cluster has high, normal$"):
+        check(tmp_path, "a100", qos="none")
+    answers["sacctmgr"] = None
+    check(tmp_path, "a100", qos="none")
+
+
+def test_jobs_go_to_a_partition_that_accepts_them(tmp_path: Path) -> None:
+    """Those of one that is down wait."""
+    check(tmp_path, "drained", LongestJob("down", {"a": 1}), LongestJob("drained,mix", {"a": 1}))
+    line = (
+        r"site\.yaml: partitions\.gpu: a partition that accepts no jobs now \('drained' is drain, says sinfo\); choose"
+    )
+    with pytest.raises(BertlineError, match=line):
+        check(tmp_path, "drained", LongestJob("drained", {"a": 1}))
+    with pytest.raises(BertlineError, match=r"site\.yaml: a part.*'drained' is drain, 'inactive' is inactive, says"):
+        check(tmp_path, "a100", LongestJob("drained,inactive", {"a": 1}))
+
+
+def test_a_partition_that_cancels_what_it_preempts_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check(tmp_path, "down", LongestJob("mix,down", {"a": 1}), LongestJob("down", {"b": 1}))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: partition 'down' cancels the jobs that it preempts")
+
+
 def test_without_sacctmgr_an_account_is_left_to_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_check.shutil, "which", lambda command: None if command == "sacctmgr" else "/usr/bin/x")
     check(tmp_path, "a100", account="Mine")
@@ -169,8 +203,7 @@ def test_the_default_size_of_fine_tunings_is_checked_if_predictions_get_their_gp
 def test_a_hidden_partition_is_found_and_an_unknown_one_of_several_is_one_line(tmp_path: Path) -> None:
     check(tmp_path, "hidden")
     with pytest.raises(
-        BertlineError,
-        match=r"partitions\.gpu: given 'big', this cluster has cpu, a100, mix, shared, unlike, single, few, hidden",
+        BertlineError, match=r"partitions\.gpu: given 'big', this cluster has cpu, a100, .*down, hidden$"
     ):
         check(tmp_path, "a100,big")
 

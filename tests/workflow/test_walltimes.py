@@ -36,7 +36,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
 
     def run_on_cluster(config: dict, *arguments: str, cpu: str, gpu: str = "1-00:00:00") -> CompletedProcess:
-        listed = f"cpu|20|{cpu}|(null)|64|256000|1-infinite\ngpu|2|{gpu}|gpu:2|64|256000|1-infinite\n"
+        listed = f"cpu|20|{cpu}|(null)|64|256000|1-infinite|up|OFF\ngpu|2|{gpu}|gpu:2|64|256000|1-infinite|up|OFF\n"
         sinfo = f"#!/bin/sh\ncat <<'END'\n{listed}END\n"
         scripts = {"sinfo": sinfo, "sacctmgr": "#!/bin/sh\necho theirs\n", "sbatch": FAILS, "squeue": FAILS}
         for name, script in scripts.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ class Partition:
     cpus: int
     memory_mb: int
     nodes_of_a_job: int | None = None  # at most; None without a limit
+    state: str = "up"  # down, too, accepts jobs
+    cancels: bool = False  # what it preempts
 
 
 def check_site(site: Site, *, status_command: str | None, jobs: Sequence[LongestJob] = ()) -> None:
@@ -52,7 +55,16 @@ def check_site(site: Site, *, status_command: str | None, jobs: Sequence[Longest
             )
     for job in jobs:
         _check_walltime(job, site, partitions)
+        _check_state(job, site, partitions)
     _check_account(site)
+    _check_qos(site)
+    for name in dict.fromkeys(name for job in jobs for name in job.partition.split(",")):
+        if partitions[name].cancels:
+            print(
+                f"warning: partition '{name}' cancels the jobs that it preempts (PreemptMode), and snakemake waits for "
+                "them without end; press Ctrl-C then, and run the same command",
+                file=sys.stderr,
+            )
     if uses_sacct and output_of("sacct", "--allocations", "--noheader") is None:
         raise BertlineError(
             "sacct does not answer here, and Snakemake would wait for it without end; try again, or, if it never "
@@ -116,12 +128,27 @@ def _check_walltime(job: LongestJob, site: Site, partitions: dict[str, Partition
     if of_one > allowed:
         shorter = (f"{rule}:runtime={allowed // len(job.minutes)}" for rule in job.minutes)
         options += ["--set-resources", *shorter]
-    keys = [key for key, names in site.partitions.items() if names == job.partition]
-    where = f"partitions.{keys[0]}: " if keys else ""
     raise BertlineError(
-        f"{site.path}: {where}a job of {rules} asks for {given}, partition '{job.partition}' allows {allowed}; "
+        f"{_place_of(job, site)}: a job of {rules} asks for {given}, partition '{job.partition}' allows {allowed}; "
         f"choose another partition, or give {' '.join(options)}"
     )
+
+
+def _check_state(job: LongestJob, site: Site, partitions: dict[str, Partition]) -> None:
+    """Raise BertlineError if none of a job's partitions accepts jobs."""
+    states = {name: partitions[name].state for name in job.partition.split(",")}
+    if all(state.startswith(("drain", "inact")) for state in states.values()):
+        said = ", ".join(f"'{name}' is {state}" for name, state in states.items())
+        raise BertlineError(
+            f"{_place_of(job, site)}: a partition that accepts no jobs now ({said}, says sinfo); "
+            "choose another one, or try again later"
+        )
+
+
+def _place_of(job: LongestJob, site: Site) -> str:
+    """Return file and key that name the partition of a job; only the file if none does."""
+    keys = [key for key, names in site.partitions.items() if names == job.partition]
+    return f"{site.path}: partitions.{keys[0]}" if keys else site.path
 
 
 def _find(names: str, where: str, partitions: dict[str, Partition]) -> dict[str, Partition]:
@@ -150,16 +177,25 @@ def _check_account(site: Site) -> None:
         raise BertlineError(f"{site.path}: account: given '{site.account}', yours are {', '.join(accounts)}")
 
 
+def _check_qos(site: Site) -> None:
+    if site.qos is None or shutil.which("sacctmgr") is None:
+        return
+    listed = (output_of("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name") or "").split()
+    if listed and site.qos.lower() not in map(str.lower, listed):
+        raise BertlineError(f"{site.path}: qos: given '{site.qos}', this cluster has {', '.join(sorted(listed))}")
+
+
 def _read_partitions() -> dict[str, Partition]:
     """Read the cluster's partitions, by name. Raises BertlineError if Slurm does not answer."""
     # Some are hidden from lists, and can be used nevertheless. Without --exact, sinfo prints the fewest CPUs of unlike
     # nodes, without --noconvert 1K for 1024.
-    listed = output_of("sinfo", "--all", "--exact", "--noconvert", "--noheader", "--format=%R|%D|%l|%G|%c|%m|%s")
+    format = "--format=%R|%D|%l|%G|%c|%m|%s|%a|%M"
+    listed = output_of("sinfo", "--all", "--exact", "--noconvert", "--noheader", format)
     if listed is None:
         raise BertlineError("Slurm does not answer (sinfo fails); try again when it does")
     partitions: dict[str, Partition] = {}
     for line in listed.splitlines():
-        name, nodes, limit, gres, cpus, memory, job_size = line.split("|")
+        name, nodes, limit, gres, cpus, memory, job_size, state, preemption = line.split("|")
         before = partitions.get(name, Partition(0, None, 0, 0, 0))
         gpus = sum(int(count) for count in re.findall(r"\bgpu:(?:[^:(),]+:)*(\d+)", gres))
         partitions[name] = Partition(
@@ -169,5 +205,7 @@ def _read_partitions() -> dict[str, Partition]:
             max(before.cpus, int(cpus)),
             max(before.memory_mb, int(memory)),
             int(most) if (most := job_size.rpartition("-")[2]).isdigit() else None,  # of 1, 1-8, 1-infinite
+            state,
+            "CANCEL" in preemption,
         )
     return partitions
