@@ -88,7 +88,7 @@ def main(dataset: Path, *, steps: int = 800, every: int = 20, threads: int = 1, 
     """
     model, phase = settings_of_demo()
     schema = load_schema(ROOT / "config/config.schema.yaml")
-    best: dict[str, tuple[float, list[tuple[int, float, float]], float]] = {}
+    best: dict[Variant, tuple[float, list[tuple[int, float, float]], float]] = {}
     with group_of_one(threads) as group:
         data = open_training_data(dataset, phase["sequence_length"], group.device)
         for name, (changes, learning_rates) in VARIANTS.items():

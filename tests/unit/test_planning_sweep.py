@@ -341,8 +341,9 @@ def test_a_repeated_sweep_leaves_no_figure_of_the_one_before(tmp_path: Path) -> 
     ],
 )
 def test_an_option_that_cannot_be_is_one_line(
-    given: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    given: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     script = CONFIG.parent / "workflow/scripts/sweep.py"
     monkeypatch.setattr("sys.argv", ["sweep.py", "demo", "--configfile", str(CONFIG / "demo.yaml"), *given])
     with pytest.raises(SystemExit) as exited:
