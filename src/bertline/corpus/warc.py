@@ -117,7 +117,7 @@ def _read_content(
     content, missing, has_mark = b"", length, False
     while missing and (block := stream.read(missing if is_kept else BLOCK_BYTES)):
         missing -= len(block)
-        content = block if is_kept else content[-MARK_BYTES:] + block
+        content = (content if is_kept else content[-MARK_BYTES:]) + block
         has_mark = has_mark or _NEXT_RECORD.search(content) is not None
         if digest and (has_mark or not is_kept):  # of other pages it decides nothing
             digest.update(block)
