@@ -31,16 +31,24 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_squeue(programs: Path, *fields: str, fails: int = 0) -> None:
-    """A squeue that pads fields by bytes, as Slurm does, after it has failed a few times."""
-    padded = b"".join(field.encode().ljust(slurm.WIDTH) for field in fields)
-    (programs / "line").write_bytes(padded + b"\n")
+    """A squeue that lists a job after it has failed a few times."""
+    list_jobs(programs, fields)
     script = f"""#!/bin/sh
 cd {shlex.quote(str(programs))}
 echo asked >> asked
-[ "$(wc -l < asked)" -gt {fails} ] && cat line
+[ "$(wc -l < asked)" -gt {fails} ] && cat lines
 """
     (programs / "squeue").write_text(script)
     (programs / "squeue").chmod(0o755)
+
+
+def list_jobs(programs: Path, *jobs: tuple[str, ...]) -> None:
+    """Fields padded and cut by bytes, as Slurm does it."""
+    widths = slurm.FIELDS.values()
+    lines = (
+        b"".join(field.encode().ljust(width)[:width] for field, width in zip(job, widths, strict=False)) for job in jobs
+    )
+    (programs / "lines").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
 def test_a_job_in_a_folder_with_an_umlaut_is_found(
@@ -51,6 +59,51 @@ def test_a_job_in_a_folder_with_an_umlaut_is_found(
     monkeypatch.chdir(folder)
     write_squeue(programs, "4711", "RUNNING", "1:00:00", "0", str(folder), "rule_pretrain_phase_wildcards_0123")
     assert slurm.numbers_of_jobs("rule_pretrain_phase_wildcards_0123") == ["4711"]
+
+
+def test_a_job_in_a_folder_with_a_long_path_is_found(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path.joinpath(*["d" * 100] * 5)
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    write_squeue(programs, "4711", "RUNNING", "1:00:00", "0", str(folder), "rule_a")
+    assert slurm.numbers_of_jobs("rule_a") == ["4711"]
+
+
+def test_only_jobs_of_this_folder_with_the_same_comment_are_found(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_squeue(programs)
+    list_jobs(
+        programs,
+        ("1", "RUNNING", "1:00:00", "0", str(tmp_path.parent), "rule_a"),
+        ("2", "RUNNING", "1:00:00", "0", str(tmp_path), "rule_a_wildcards_b"),
+        ("3", "RUNNING", "1:00:00", "0", str(tmp_path), "rule_a"),
+    )
+    assert slurm.numbers_of_jobs("rule_a") == ["3"]
+
+
+def test_a_job_on_nodes_of_several_kinds_is_the_one_with_its_number(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm lists its other parts, too."""
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    write_squeue(programs)
+    list_jobs(
+        programs,
+        ("7", "RUNNING", "2:00:00", "0", "/somewhere", "rule_a"),
+        ("8", "RUNNING", "1:00:00", "0", "/somewhere", "rule_a"),
+    )
+    job = slurm.own_job()
+    assert job is not None
+    assert (job.number, job.minutes_left) == ("8", 60)
+
+
+def test_a_job_that_a_person_submitted_is_not_the_executors() -> None:
+    jobs = [slurm.Job("7", "RUNNING", None, 0, "/", comment, "") for comment in ("rule_a", "mine", "(null)")]
+    assert [job.is_of_executor for job in jobs] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +244,22 @@ def test_ranks_that_bind_themselves_are_not_bound_by_srun(bind: str, unbound: bo
 def test_a_job_on_cpus_asks_for_no_gpu(gpus: int, gres: str | None) -> None:
     size = Size(1, gpus, 1, "cpu", None, memory_mb=500, walltime=1, additional_nodes=())
     assert slurm_resources(size, [])["gres"] == gres
+
+
+def test_a_job_on_several_nodes_asks_for_the_cpus_of_a_process_and_on_one_node_for_those_of_all() -> None:
+    one, two = (Size(nodes, 4, 3, "gpu", None, 500, 1, ()) for nodes in (1, 2))
+    resources = [slurm_resources(size, []) for size in (one, two)]
+    assert [given["cpus_per_task"] for given in resources] == [12, 3]
+    assert [given["gres"] for given in resources] == ["gpu:4", "gpu:4"]
+
+
+def test_the_gpus_of_nodes_of_several_kinds_are_not_those_of_the_first() -> None:
+    size = Size(1, 4, 3, "gpu", None, 500, 1, (Nodes(1, 2, 3, "old", None),))
+    given = slurm_resources(size, [])
+    assert given["gres"] is None
+    assert given["slurm_extra"] == (
+        "-n4 --ntasks-per-node=4 --gpus-per-node=4 : -N1 -pold -c3 -n2 --ntasks-per-node=2 --gpus-per-node=2"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import getpass
+import itertools
 import os
 import shutil
 import subprocess
@@ -12,9 +13,16 @@ from dataclasses import dataclass
 
 import tenacity
 
-# Fields of squeue's output. With a width, because --Format truncates at 20 characters by default.
-FIELDS = ("JobID", "State", "TimeLeft", "RestartCnt", "WorkDir", "Comment", "Reason")
-WIDTH = 400
+# Fields of squeue's output, and the bytes of each, because --Format truncates at 20 characters by default.
+FIELDS = {
+    "JobID": 40,
+    "State": 40,
+    "TimeLeft": 40,
+    "RestartCnt": 40,
+    "WorkDir": 4096,  # the longest path on Linux
+    "Comment": 1000,
+    "Reason": 400,
+}
 # Variables by which a person limits what these programs list, or changes its form.
 CHOICES = ("SQUEUE_", "SINFO_", "SACCT_")
 PATIENCE = 120.0  # seconds in which a busy controller is asked again, PAUSE seconds after each time
@@ -63,16 +71,18 @@ def output_of(*command: str) -> str | None:
 
 def _queue(*options: str) -> str | None:
     """Return what squeue prints; None if it does not answer."""
-    fields = ",".join(f"{field}:{WIDTH}" for field in FIELDS)
+    fields = ",".join(f"{field}:{width}" for field, width in FIELDS.items())
     return output_of("squeue", "--noheader", f"--Format={fields}", *options)
 
 
 def _jobs_in(listed: str) -> list[Job]:
     jobs = []
+    ends = list(itertools.accumulate(FIELDS.values()))
     for line in listed.splitlines():
         columns = line.encode(errors="surrogateescape")  # squeue pads to a number of bytes
         number, state, left, restarts, folder, comment, reason = (
-            columns[WIDTH * i : WIDTH * (i + 1)].decode(errors="replace").strip() for i in range(len(FIELDS))
+            columns[end - width : end].decode(errors="replace").strip()
+            for end, width in zip(ends, FIELDS.values(), strict=True)
         )
         reason = "" if reason == "None" else reason
         jobs.append(Job(number, state, parse_minutes(left), int(restarts or 0), folder, comment, reason))
