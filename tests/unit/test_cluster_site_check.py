@@ -155,6 +155,13 @@ def test_a_qos_that_the_cluster_does_not_have_is_one_line(tmp_path: Path, answer
     check(tmp_path, "a100", qos="none")
 
 
+def test_a_run_without_sacct_does_not_need_its_answer(tmp_path: Path, answers: dict[str, str | None]) -> None:
+    answers["sacct"] = None
+    check(tmp_path, "a100")
+    with pytest.raises(BertlineError, match="sacct does not answer here"):
+        check_site(read_site(tmp_path / "site.yaml", ROOT / "config/site.schema.yaml"), status_command="sacct")
+
+
 def test_jobs_go_to_a_partition_that_accepts_them(tmp_path: Path) -> None:
     """Those of one that is down wait."""
     check(tmp_path, "drained", LongestJob("down", {"a": 1}), LongestJob("drained,mix", {"a": 1}))

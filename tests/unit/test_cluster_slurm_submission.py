@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bertline.cluster import slurm_submission, waiting
 
@@ -190,6 +191,36 @@ def test_submissions_at_the_same_time_find_each_its_own_job(slurm: Slurm, capsys
         statuses = threads.map(lambda _: slurm_submission.submit(ARGUMENTS, wrapper=WRAPPER), range(2))
     assert list(statuses) == [0, 0]
     assert sorted(capsys.readouterr().out.split()) == ["101", "102"]
+
+
+def test_a_link_to_the_wrappers_folder_is_not_taken_for_slurms(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrapper = tmp_path / "wrapper/sbatch"
+    wrapper.parent.mkdir()
+    wrapper.write_text("#!/bin/sh\necho called again >&2; exit 1\n")
+    wrapper.chmod(0o755)
+    (tmp_path / "link").symlink_to(wrapper.parent)
+    monkeypatch.setenv("PATH", f"{tmp_path}/link:{wrapper.parent}:{os.environ['PATH']}")
+    assert slurm_submission.submit(ARGUMENTS, wrapper=wrapper) == 0
+    assert slurm_submission.submit(ARGUMENTS, wrapper=tmp_path / "link/sbatch") == 0
+    assert capsys.readouterr() == ("101\n102\n", "")
+
+
+def test_a_submission_waits_as_long_as_the_executor_asks_for_the_state_of_a_job() -> None:
+    profile = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
+    seconds = profile["slurm-status-attempts"] / profile["max-status-checks-per-second"]
+    assert seconds == waiting.MAX_SECONDS
+
+
+def test_snakemake_that_ignores_ctrl_c_goes_on_ignoring_it(slurm: Slurm) -> None:
+    """As in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        slurm_submission.use_waiting_sbatch(WRAPPER.parent)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_snakemakes_processes_share_the_list_of_submitted_jobs(slurm: Slurm) -> None:
