@@ -125,6 +125,7 @@ def test_data_jobs_share_submissions_and_one_that_slurm_ends_for_memory_gets_mor
             "phases.default.additional_nodes.1.nodes: given 2, partition 'old' has 1",
         ),
         ({"account": "nobody"}, "account: given 'nobody', yours are bert"),
+        ({"qos": "no-such"}, "qos: given 'no-such', this cluster has normal"),
         ({"size": {"nodes": 9}}, "phases.default.nodes: given 9, partition 'gpu' has 3"),
         ({"size": {"gpus_per_node": 8}}, "phases.default.gpus_per_node: given 8, partition 'gpu' has nodes with 2"),
         ({"size": {"walltime": 5000}}, "phases.default.walltime: given 5000 minutes, partition 'gpu' allows 1440"),
@@ -139,3 +140,15 @@ def test_a_site_that_the_cluster_does_not_have_is_one_line_and_no_job(graph: Pat
     assert said
     assert said[0].startswith(f"error: site.yaml: {line}")
     assert last_job() == before
+
+
+def test_the_reason_of_a_refused_group_is_what_sbatch_said(graph: Path) -> None:
+    """The executor's own message about a group is lost."""
+    write_site(graph, ONE_NODE)
+    for samples in graph.glob("results/datasets/*/seq*"):
+        shutil.rmtree(samples)
+    options = ("--retries", "0", "--set-resources", "encode_shard:constraint=no-such")
+    finished = run_snakemake(graph, "encode", *options, *SLURM, check=False)
+    assert finished.returncode != 0
+    line = "group samples: sbatch refused it: sbatch: error: Batch job submission failed: Invalid feature specification"
+    assert line in finished.stdout.splitlines()
