@@ -196,6 +196,15 @@ def test_a_cased_vocabulary_is_not_lowercased_unless_the_file_next_to_it_says_so
         assert take_with_options(path, lowercase=lowercase).to_str() == take_tokenizer(path).to_str()
 
 
+def test_markers_of_a_vocabulary_are_no_words_in_upper_case(tmp_path: Path) -> None:
+    """The vocabulary of Google's Chinese BERT has `<S>` and `<T>`, and is lowercase."""
+    uncased = write_vocabulary(tmp_path / "vocab.txt", ["[PAD]", "[unused1]", *SPECIAL[1:], "<S>", "<T>", "一", "二"])
+    assert take_with_options(uncased, lowercase=True).encode("一<S>").tokens[1:3] == ["一", "[UNK]"]
+    cased = write_vocabulary(tmp_path / "cased.txt", [*SPECIAL, "<S>", "River", *(f"W{n}" for n in range(50))])
+    with pytest.raises(BertlineError, match="such as 'River'"):  # the first one
+        take_with_options(cased, lowercase=True)
+
+
 def test_a_byte_order_mark_of_a_vocabulary_is_named(tmp_path: Path) -> None:
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(VOCABULARY), encoding="utf-8-sig")

@@ -526,6 +526,16 @@ def test_a_phase_starts_from_weights_with_the_tokenizer_of_its_dataset(
         plan_of(config)
 
 
+def test_settings_next_to_a_vocabulary_are_heeded() -> None:
+    config = started_with({}, CASED, vocabulary=CASED)
+    Path("tokenizer_config.json").write_text('{"do_lower_case": true}')
+    plan_of(config)
+    Path("tokenizer_config.json").write_text('{"do_lower_case": false}')
+    with pytest.raises(BertlineError, match=r"tokenizer\.file: own\.txt: lowercase is true, but .*_case: false"):
+        plan_of(config)
+    plan_of(started_with({"lowercase": False}, CASED, vocabulary=CASED))
+
+
 @pytest.mark.parametrize("revision", ["main", "v1.0", "1a2b3c4", REVISION.upper()])
 def test_a_branch_or_a_tag_is_refused_with_the_advice_to_pin_a_commit(revision: str) -> None:
     with pytest.raises(

@@ -21,11 +21,10 @@ from bertline.encoding.normalizer import bert_normalizer
 from bertline.encoding.tokenizer_checks import (
     BEGIN_OF_WORD,
     CONTINUATION_PREFIX,
-    check_case,
     check_kind,
     check_template,
 )
-from bertline.encoding.tokenizer_config import check_agreement, check_class, has_settings, settings_for
+from bertline.encoding.tokenizer_config import check_agreement, check_case, check_class, settings_for
 from bertline.files import read_text, write_text
 from bertline.results import paths
 
@@ -149,8 +148,8 @@ def take_with_options(path: Path, *, lowercase: bool | None, strip_accents: bool
             if given:
                 raise BertlineError(f"{path}: a tokenizer.json contains this setting; leave out {option}")
     tokenizer = take_tokenizer(path, lowercase=lowercase, strip_accents=strip_accents)
-    if path.suffix != ".json" and lowercase is not False and not has_settings(path):
-        check_case(tokenizer.get_vocab(), path)
+    if path.suffix != ".json" and lowercase is not False:
+        check_case(path)
     return tokenizer
 
 

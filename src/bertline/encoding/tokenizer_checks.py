@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +104,3 @@ def _removes_text(step: Any) -> bool:
     pattern = step.get("pattern", {})  # none: punctuation
     is_space = pattern.get("String", "").isspace() or pattern.get("Regex") in (r"\s", r"\s+")
     return not is_space or step["invert"]
-
-
-def check_case(words: Iterable[str], source: Path | str) -> None:
-    """Raise BertlineError if some words of a lowercase vocabulary are in upper case, which no text has."""
-    upper = next((word for word in words if word[:1] != "[" and word != word.lower()), None)
-    if upper is not None:
-        raise BertlineError(
-            f"{source} has words in upper case, such as '{upper}'; give --no-lowercase, or lowercase: false"
-        )

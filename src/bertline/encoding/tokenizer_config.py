@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from bertline.console import BertlineError
 from bertline.encoding.normalizer import settings_of
-from bertline.files import Json, read_object
+from bertline.files import Json, read_object, read_text
 from bertline.results import paths
 
 BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
@@ -56,6 +56,19 @@ def settings_for(vocabulary: Path, *, lowercase: bool | None, strip_accents: boo
 def has_settings(tokenizer: Path) -> bool:
     """Return whether there are settings next to a tokenizer's file."""
     return _beside(tokenizer).exists()
+
+
+def check_case(vocabulary: Path) -> None:
+    """Raise BertlineError if a vocab.txt for lowercase text has words in upper case, unless it has settings next to it.
+
+    Markers are no words: `[CLS]`, or `<S>` in Google's Chinese BERT.
+    """
+    words = [] if has_settings(vocabulary) else read_text(vocabulary).split("\n")
+    for word in words:
+        if word != word.lower() and not word.startswith(("[", "<")):
+            raise BertlineError(
+                f"{vocabulary} has words in upper case, such as '{word}'; give --no-lowercase, or lowercase: false"
+            )
 
 
 def check_class(vocabulary: Path) -> None:

@@ -28,7 +28,7 @@ from bertline.encoding.tokenizer import (
     save_tokenizer,
     take_tokenizer,
 )
-from bertline.encoding.tokenizer_checks import check_case
+from bertline.encoding.tokenizer_config import check_case
 from bertline.files import check_replaceable, write_folder_atomically, write_json
 from bertline.modeling.architectures import architecture_of
 from bertline.modeling.huggingface import FILES, from_huggingface, load_huggingface, to_huggingface, write_huggingface
@@ -333,5 +333,5 @@ def _tokenizer(source: Path, lowercase: bool | None) -> Tokenizer:
         )
     tokenizer = take_tokenizer(path, lowercase=lowercase)
     if lowercase:
-        check_case(tokenizer.get_vocab(), path)
+        check_case(path)
     return tokenizer

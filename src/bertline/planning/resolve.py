@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from bertline.console import BertlineError
 from bertline.corpus.sampling import groups_of
-from bertline.encoding.tokenizer_checks import check_case
-from bertline.files import CHECKOUT, SCHEMA, Json, one_line_damage, read_object, read_text
+from bertline.encoding.tokenizer_config import check_case, settings_for
+from bertline.files import CHECKOUT, SCHEMA, Json, one_line_damage, read_object
 from bertline.fingerprint import fingerprint, stage_versions
 from bertline.planning.corpora import digests_of_one, resolve_corpus
 from bertline.planning.entries import DatasetEntry, RunEntry
@@ -161,8 +161,7 @@ def _semantic(plan: Plan, name: str, dataset: Json) -> Json:
                     f"{semantic['tokenizer'][setting]}, but a tokenizer.json contains this setting; leave it out"
                 )
         key = f"datasets.{name}.tokenizer.file"
-        if dataset["tokenizer"]["lowercase"]:
-            _check_case(f"configuration: {key}", Path(dataset["tokenizer"]["file"]))
+        _check_vocabulary(f"configuration: {key}", dataset["tokenizer"])
         semantic["tokenizer"]["file"] = digests_of_one(plan.problems, key, dataset["tokenizer"]["file"])
     # Reporting overlapping documents changes no sample; dropping them does, and so do the sets.
     if semantic.pop("evaluation_overlap", None) == "drop":
@@ -170,11 +169,14 @@ def _semantic(plan: Plan, name: str, dataset: Json) -> Json:
     return semantic
 
 
-def _check_case(where: str, path: Path) -> None:
-    """Raise BertlineError for a vocab.txt with words in upper case, which lowercased text does not have."""
+def _check_vocabulary(where: str, tokenizer: Json) -> None:
+    """Raise BertlineError for a vocab.txt of another case than the settings of a `tokenizer`, or than text has."""
+    path, lowercase = Path(tokenizer["file"]), tokenizer["lowercase"]
     if path.suffix != ".json" and path.is_file():
         try:
-            check_case(read_text(path).split("\n"), path)
+            settings_for(path, lowercase=lowercase, strip_accents=tokenizer.get("strip_accents"))
+            if lowercase:
+                check_case(path)
         except BertlineError as error:
             raise BertlineError(f"{where}: {error}") from None
 
