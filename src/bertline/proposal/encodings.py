@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -40,8 +41,8 @@ FILES_TO_CHECK, BYTES_TO_CHECK = 400, 1 << 28  # as they are packed; another fil
 NAMED = 3
 BEGINNING = 1 << 16
 CONTEXT = 12  # bytes on both sides of a wrong one
-# Encodings with two bytes for most characters of Chinese, Japanese and Korean, both 0x80 or more for the most part.
-TWO_BYTES, SHARE_OF_TWO_BYTES = ("gb18030", "big5", "shift_jis", "euc-jp", "euc-kr"), 0.5
+# Encodings of Chinese, Japanese, Korean and Thai: most bytes of a text are 0x80 or more.
+ASIAN, SHARE_OF_ASIAN = ("gb18030", "big5", "shift_jis", "euc-jp", "euc-kr", "cp874"), 0.5
 SHOWN = 8  # characters
 
 
@@ -134,13 +135,14 @@ def _advice(wrong: dict[Path, WrongEncoding], checked: int, number: int, encodin
     around, at = _around(first, problem.offset)
     needed = {file: _likely_encoding(file) for file, one in wrong.items() if file == first or _is_one_byte(file, one)}
     reading = needed[first]
-    if reading != "utf-8" and (candidates := _of_two_bytes(begins, encodings)):
+    if reading != "utf-8" and (candidates := _asian(begins, encodings)):
         shown = " or ".join(f"{name} ('{text}')" for name, text in candidates.items())
-        name = next(iter(candidates))
+        first_name = next(iter(candidates))
+        name = first_name if len(candidates) == 1 else "NAME"  # the user chooses: a wrong one gives no error
         return (
-            f"{what}: byte {problem.offset} is 0x{around[at]:02x}; if {shown} reads it well, give it, such as "
-            f"{to_give([name])}, otherwise another encoding, or convert the files (iconv -f {name} "
-            "-t utf-8)"
+            f"{what}: byte {problem.offset} is 0x{around[at]:02x}; if {shown} reads it well, give "
+            f"{'its name as ' if name == 'NAME' else ''}{to_give([first_name]).replace(first_name, name)}, otherwise "
+            f"another encoding, or convert the files (iconv -f {name} -t utf-8)"
         )
     before, after = (part.decode(reading, "replace") for part in (around[:at], around[at:]))
     word = re.split(r"\s", before)[-1] + re.split(r"\s", after)[0]
@@ -154,15 +156,15 @@ def _advice(wrong: dict[Path, WrongEncoding], checked: int, number: int, encodin
     )
 
 
-def _of_two_bytes(beginning: bytes, tried: Sequence[str]) -> dict[str, str]:
-    """Return the encodings of two bytes that may be a text's, with some characters of it: all that decode it."""
+def _asian(beginning: bytes, tried: Sequence[str]) -> dict[str, str]:
+    """Return the Asian encodings that may be a text's, with some characters of it: all that decode it."""
     found: dict[str, str] = {}
-    if sum(byte >= 0x80 for byte in beginning) <= SHARE_OF_TWO_BYTES * len(beginning):
+    if sum(byte >= 0x80 for byte in beginning) <= SHARE_OF_ASIAN * len(beginning):
         return found
-    for name in (name for name in TWO_BYTES if name not in tried):
+    for name in (name for name in ASIAN if name not in tried):
         with suppress(UnicodeError):
             text = codecs.getincrementaldecoder(name)().decode(beginning, final=len(beginning) < BEGINNING)
-            found[name] = "".join(character for character in text if character.isalnum() and not character.isascii())
+            found[name] = "".join(one for one in text if not one.isascii() and unicodedata.category(one)[0] in "LMN")
     return {name: text[:SHOWN] for name, text in found.items() if text}
 
 
