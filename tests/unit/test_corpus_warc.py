@@ -232,7 +232,9 @@ def test_a_long_record_that_is_not_kept_has_its_length_and_no_further_record(
             read(tmp_path, write(tmp_path / name, first, with_length(whole, NEXT), last, record(4, "Text.")))
     with pytest.raises(BertlineError, match="is truncated in its record 2; download it again"):
         read(tmp_path, write(tmp_path / name, first, whole[:-900]))
-    quoted = content + last + content
+    quoted = content + b"\r\n\r\n" + last + content
+    with pytest.raises(BertlineError, match="record 2 has another length than it states"):
+        read(tmp_path, write(tmp_path / name, first, record(2, quoted, kind), last))
     digest = b"WARC-Block-Digest: sha1:%s\r\nContent-Length:" % base64.b32encode(hashlib.sha1(quoted).digest())  # noqa: S324
     with_digest = record(2, quoted, kind).replace(b"Content-Length:", digest, 1)
     assert len(read(tmp_path, write(tmp_path / name, first, with_digest, last))[0]) == 2
