@@ -183,7 +183,8 @@ def test_the_last_record_also_has_the_length_that_it_states(tmp_path: Path, kind
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "encode"), [("sha1", base64.b32encode), ("sha256", base64.b32encode), ("md5", base64.b16encode)]
+    ("algorithm", "encode"),
+    [(name, base64.b32encode) for name in ("sha1", "sha256", "sha384", "sha512")] + [("md5", base64.b16encode)],
 )
 def test_pages_about_records_are_kept(tmp_path: Path, algorithm: str, encode: Callable[[bytes], bytes]) -> None:
     """As the specification of WARC is: its lines end otherwise, or it has a digest."""

@@ -26,6 +26,7 @@ from bertline.files import Json
 MAX_RECORD_BYTES = 1 << 26  # read as a whole; Common Crawl truncates pages at 1 or 5 MiB
 # Of a record that is not kept: read at once, and searched again, as a next record's headers may begin there.
 BLOCK_BYTES, MARK_BYTES = 1 << 20, 1 << 16
+DIGESTS = ("md5", "sha1", "sha256", "sha384", "sha512")
 MAX_REASON = 60  # characters of what warcio says, which quotes whole lines
 _LENGTH = re.compile("[0-9]{1,15}")
 _NEXT_RECORD = re.compile(rb"\r\n\r\nWARC/1\.[0-9]\r\n(?:[^\r\n]+\r\n)*?(?i:WARC-Type):")
@@ -113,7 +114,7 @@ def _read_content(
     one has other line ends, or its digest.
     """
     algorithm, _, stated = headers.get("warc-block-digest", "").lower().partition(":")
-    digest = hashlib.new(algorithm, usedforsecurity=False) if algorithm in ("md5", "sha1", "sha256") else None
+    digest = hashlib.new(algorithm, usedforsecurity=False) if algorithm in DIGESTS else None
     content, missing, has_mark = b"", length, False
     while missing and (block := stream.read(missing if is_kept else BLOCK_BYTES)):
         missing -= len(block)
