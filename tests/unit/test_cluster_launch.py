@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from queue_lines import squeue_with
 from synthetic_dataset import recipe, write_dataset
 
 from bertline.results import paths
@@ -379,8 +380,8 @@ def test_three_attempts_without_progress_are_enough(tmp_path):
 def test_a_requeued_job_counts_as_a_further_attempt(tmp_path):
     """Its command is that of the first one."""
     (tmp_path / "bin").mkdir()
-    line = "".join(f"{field:400}" for field in ("4711", "RUNNING", "1:00:00", "1", "/somewhere", OF_EXECUTOR))
-    (tmp_path / "bin/squeue").write_text(f"#!/bin/sh\necho '{line}'\n")
+    squeue = squeue_with("4711", "RUNNING", "1:00:00", "1", "/somewhere", OF_EXECUTOR)
+    (tmp_path / "bin/squeue").write_text(squeue)
     (tmp_path / "bin/squeue").chmod(0o755)
     environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": "4711"}
     program = "import sys; open(sys.argv[1] + '/ran', 'a').write('x'); sys.exit(1)"
@@ -420,10 +421,10 @@ OF_EXECUTOR = "rule_pretrain_phase_wildcards_0123"
 def test_only_a_job_of_snakemakes_executor_is_requeued_and_not_after_ctrl_c(tmp_path, comment, number, requeued):
     """A person's own job, of a notebook or a script, has no such comment. Without a signal: the deadline."""
     (tmp_path / "bin").mkdir()
-    line = "".join(f"{field:400}" for field in ("4711", "RUNNING", "1:00:00", "0", "/somewhere", comment))
-    programs = {"squeue": f"echo '{line}'", "scontrol": f'echo "$*" >> {tmp_path}/requeued'}
+    squeue = squeue_with("4711", "RUNNING", "1:00:00", "0", "/somewhere", comment)
+    programs = {"squeue": squeue, "scontrol": f'#!/bin/sh\necho "$*" >> {tmp_path}/requeued\n'}
     for name, content in programs.items():
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{content}\n")
+        (tmp_path / "bin" / name).write_text(content)
         (tmp_path / "bin" / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": "4711"}
     script = tmp_path / "trainer.py"

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from queue_lines import line_of_job
 from snakemake_executor_plugin_slurm.validation import validate_slurm_extra
 
 from bertline.cluster import slurm
@@ -43,12 +44,7 @@ echo asked >> asked
 
 
 def list_jobs(programs: Path, *jobs: tuple[str, ...]) -> None:
-    """Fields padded and cut by bytes, as Slurm does it."""
-    widths = slurm.FIELDS.values()
-    lines = (
-        b"".join(field.encode().ljust(width)[:width] for field, width in zip(job, widths, strict=False)) for job in jobs
-    )
-    (programs / "lines").write_bytes(b"".join(line + b"\n" for line in lines))
+    (programs / "lines").write_bytes(b"".join(line_of_job(*job) for job in jobs))
 
 
 def test_a_job_in_a_folder_with_an_umlaut_is_found(

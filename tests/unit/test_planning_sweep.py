@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 
 import psutil
 import pytest
+from queue_lines import squeue_with
 
 from bertline.console import BertlineError
 from bertline.files import Json, read_json
@@ -550,7 +551,8 @@ def test_a_trial_in_a_job_with_a_walltime_gets_no_deadline(tmp_path: Path, monke
         "output = pathlib.Path(sys.argv[sys.argv.index('--output') + 1])\n"
         "output.write_text(json.dumps({'arguments': sys.argv}))\n"
     )
-    (tmp_path / "squeue").write_text("#!/bin/sh\nprintf '%-400s%-400s%-400s%-2000s' 77 RUNNING 59:30 0\n")
+    squeue = squeue_with("77", "RUNNING", "59:30", "0", "/somewhere", "rule_a")
+    (tmp_path / "squeue").write_text(f"{squeue}touch '{tmp_path}/asked'\n")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setattr("bertline.planning.trials.SCRIPTS", tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -559,6 +561,7 @@ def test_a_trial_in_a_job_with_a_walltime_gets_no_deadline(tmp_path: Path, monke
             job.setenv(variable, value)
             arguments = run_trial({}, processes=1, threads=1, options=[])["arguments"]
         assert "--stop-after-minutes" not in arguments
+    assert not (tmp_path / "asked").exists()
 
 
 def test_without_gpus_a_sweep_times_the_cpus(
