@@ -56,7 +56,7 @@ DATA := CONFIG SET PROFILE SITE PYTHON PORT TESTS TIMES SEED TEXT OUTPUT TIME LA
 # Not checked: other names with an underscore, which are for other programs (MLFLOW_TRACKING_URI), and those listed here.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command%,$(origin $(name))),\
 	$(if $(findstring _,$(patsubst BUILD_%,%,$(patsubst TORCH_%,%,$(name)))),,$(name))))
-UNKNOWN := $(filter-out $(DATA) VERBOSE VENV CC CXX HOME PATH SHELL TORCH_HOME TORCH_LOGS,$(GIVEN))
+UNKNOWN := $(filter-out $(DATA) VERBOSE VENV CC CXX HOME PATH SHELL TORCH_HOME TORCH_LOGS TORCH_TRACE,$(GIVEN))
 $(if $(UNKNOWN),$(error error: $(firstword $(UNKNOWN)) is not a variable of this Makefile; these are: $(DATA)))
 $(foreach name,$(filter $(SWITCHES),$(GIVEN)),$(if $(filter-out yes no,$(value $(name))),\
 	$(error error: $(name)=$(value $(name)): give $(name)=yes, or leave it out)))
@@ -132,15 +132,17 @@ help: ## list these targets
 	@echo; echo "To work on bertline itself:"
 	@grep -hE '^($(OF_DEVELOPERS)):.*## ' $(MAKEFILE_LIST) | $(LIST)
 
-# The first set-up writes its options into `begun` and, at its end, into `ready`; each later one has them again. Others are
-# refused once torch is there: pip would keep the build that is installed.
+# The first set-up writes its options into `begun` and, at its end, into `ready`; each later one has them again, unless it is
+# given some, perhaps none by TORCH_OPTIONS=. Others are refused once torch is there: pip would keep the build that is installed.
 define recall_options
 for record in "$(READY)" "$(VENV)/begun"; do [ ! -e "$$record" ] || break; done; \
 if [ -e "$$record" ]; then \
 	{ IFS= read -r options; IFS= read -r lock; } < "$$record"; \
-	case "$$TORCH_OPTIONS|$$TORCH_LOCK" in "|" | "$$options|$$lock") TORCH_OPTIONS=$$options; TORCH_LOCK=$$lock;; \
-	*) if ls -d "$(READY)" "$(VENV)"/lib/python*/site-packages/torch-*.dist-info 2> /dev/null | grep -q .; then \
-		echo "error: $(VENV) was set up with other TORCH_OPTIONS or TORCH_LOCK; delete it first" >&2; exit 1; fi;; esac; \
+	if [ -z "$(filter TORCH_OPTIONS TORCH_LOCK,$(GIVEN))$$TORCH_OPTIONS$$TORCH_LOCK" ] \
+		|| [ "$$TORCH_OPTIONS|$$TORCH_LOCK" = "$$options|$$lock" ]; then TORCH_OPTIONS=$$options; TORCH_LOCK=$$lock; \
+	elif ls -d "$(READY)" "$(VENV)"/lib/python*/site-packages/torch-*.dist-info 2> /dev/null | grep -q .; then \
+		echo "error: $(VENV) was set up with other TORCH_OPTIONS or TORCH_LOCK; delete it first" >&2; exit 1; \
+	fi; \
 fi
 endef
 
@@ -148,7 +150,7 @@ endef
 define check_python
 if [ -e "$(VENV)/pyvenv.cfg" ]; then \
 	"$(VENV_BIN)/python" -Ic 'import os, sysconfig; os.stat(sysconfig.get_path("purelib"))' 2> /dev/null \
-		|| { echo "error: the Python of $(VENV) was removed or replaced by another version; delete $(VENV) first" >&2; exit 1; }; \
+		|| { echo "error: the Python of $(VENV) was removed, was replaced by another version, or is of another account; delete $(VENV) first, or give another VENV" >&2; exit 1; }; \
 	$(if $(filter PYTHON,$(GIVEN)),version() { "$$1" -c 'import sys; print(sys.version)'; }; \
 		[ "$$(version "$$PYTHON")" = "$$(version "$(VENV_BIN)/python")" ] \
 		|| { echo "error: $(VENV) was set up with another Python than $$PYTHON; delete it first" >&2; exit 1; };) \
@@ -179,9 +181,10 @@ $(READY): pyproject.toml envs/constraints.txt envs/install.py $(addprefix envs/l
 		[ "$$("$$python" -c 'import sys, venv, ensurepip; print(sys.version_info >= (3, 11))')" = True ] \
 		|| { echo "error: $$python needs version 3.11 or newer with venv (Debian: apt install python3-venv)" >&2; exit 1; }; \
 		echo "Setting up $(VENV): about two minutes, download speed aside"; \
-		[ -e "$@" ] || "$(VENV_BIN)/python" -Ic "import pip" 2> /dev/null || \
+		[ -e "$@" ] || [ -e "$(VENV)/begun" ] || \
 		"$$python" -m venv "$$("$$python" -c 'import os, sys; print(os.path.realpath(sys.argv[1]))' "$(VENV)")"
-	@$(recall_options); [ -e "$@" ] || printf '%s\n' "$$TORCH_OPTIONS" "$$TORCH_LOCK" > "$(VENV)/begun"; set -f; \
+	@$(recall_options); [ -e "$@" ] || [ -z "$$TORCH_OPTIONS" ] || echo "TORCH_OPTIONS=$$TORCH_OPTIONS (TORCH_OPTIONS= for none)"; \
+		[ -e "$@" ] || printf '%s\n' "$$TORCH_OPTIONS" "$$TORCH_LOCK" > "$(VENV)/begun"; set -f; \
 		"$(VENV_BIN)/python" envs/install.py $${TORCH_LOCK:+--torch-lock "$$TORCH_LOCK"} $$TORCH_OPTIONS \
 		&& printf '%s\n' "$$TORCH_OPTIONS" "$$TORCH_LOCK" > "$@"
 	@echo "For all commands but make, first run, once in each terminal: source $(VENV)/bin/activate"

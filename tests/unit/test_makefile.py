@@ -529,6 +529,11 @@ def test_other_options_are_refused_once_torch_is_there(stopped: Path) -> None:
     assert ["envs/install.py", "--index-url", "x"] in [arguments for _, arguments, _ in calls]
 
 
+def test_options_that_stopped_a_set_up_are_left_out_if_none_are_given(stopped: Path) -> None:
+    calls = calls_of(stopped, "setup", "TORCH_OPTIONS=")
+    assert ["envs/install.py"] in [arguments for _, arguments, _ in calls]
+
+
 def test_an_environment_without_a_record_of_its_options_has_none(checkout: Path) -> None:
     """As early versions left one, and a disk that was full."""
     assert answer_of(checkout, "setup") == (0, [])
@@ -586,7 +591,10 @@ def test_an_environment_that_lost_its_python_is_one_line(unset: Path, is_old: bo
         folder.rename(folder.with_name("python3.1"))
     status, said = set_up_again(unset)
     assert status != 0
-    assert said[0] == "error: the Python of .venv was removed or replaced by another version; delete .venv first"
+    assert said[0] == (
+        "error: the Python of .venv was removed, was replaced by another version, or is of another account; "
+        "delete .venv first, or give another VENV"
+    )
     assert len(said) == 2
 
 
@@ -599,10 +607,19 @@ def test_a_set_up_that_was_stopped_keeps_its_python(unset: Path) -> None:
     status, said = set_up_again(unset, "PYTHON=other/bin/python")
     assert status != 0
     assert said[0] == "error: .venv was set up with another Python than other/bin/python; delete it first"
-    [packages] = unset.glob(".venv/lib/python*/site-packages")
-    (packages / "pip.py").touch()
     assert set_up_again(unset, PYTHON="other/bin/python")[0] == 0
     assert (unset / ".venv/pyvenv.cfg").read_text() == settings
+
+
+def test_a_set_up_that_was_stopped_while_pip_came_makes_the_environment_again(unset: Path) -> None:
+    """Half of pip can be imported, and nothing else be done with it."""
+    set_up_again(unset)
+    for name in ("ready", "begun", "bin/activate"):
+        (unset / ".venv" / name).unlink()
+    [packages] = unset.glob(".venv/lib/python*/site-packages")
+    (packages / "pip.py").touch()
+    assert set_up_again(unset)[0] == 0
+    assert (unset / ".venv/bin/activate").exists()
 
 
 @pytest.mark.parametrize("python", ["/bin/echo", "false", "nosuch"])
