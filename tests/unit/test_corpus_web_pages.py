@@ -115,6 +115,11 @@ LATIN_1 = "<meta http-equiv=Content-Type content='text/html; charset=iso-8859-1'
         f"<!-- {LATIN_1} -->",
         f"<!--[if lt IE 9]>{LATIN_1}<![endif]-->",
         f"<!--> <!-- a --> <!---> <!-- -- > {LATIN_1} -->",
+        f"<!-- > {LATIN_1}{' ' * 1024}-->",
+        "<meta\vcharset=iso-8859-1>",  # a vertical tab is no white space in HTML
+        "<meta a\vcharset=iso-8859-1>",
+        "<meta charset=\viso-8859-1>",
+        "<meta http-equiv=Content-Type content='text/html; charset\v=iso-8859-1'>",
         "<meta name=description content='write charset=iso-8859-1 in pages'>",
         "<meta content='text/html; charset=iso-8859-1'>",
         f'<link title="{LATIN_1}" href=a>',

@@ -18,17 +18,22 @@ MAX_PAGE_BYTES = 1 << 23  # read as a whole
 MAX_DEPTH = 256
 # Tags of menus, and of ruby without end tags: the parser takes the square of their number, here a tenth of a second.
 MAX_COSTLY_TAGS = 4000
+
+
+def _of_html(pattern: bytes) -> re.Pattern[bytes]:
+    r"""Return a pattern in whose classes of bytes `\s` is white space as in HTML: a vertical tab is none."""
+    return re.compile(pattern.replace(rb"\s", rb"\t\n\f\r "), re.DOTALL | re.IGNORECASE)
+
+
 # What browsers look at for a page's encoding: https://html.spec.whatwg.org/#prescan-a-byte-stream-to-determine-its-encoding
-_MARKUP = re.compile(
-    rb"<!--(?:-?>|.*?(?:-->|\Z))|(?P<tag><(?:(?P<meta>meta(?=[\s/]))|/?[a-z][^\s>]*))|<[!/?][^>]*",
-    re.DOTALL | re.IGNORECASE,
+_MARKUP = _of_html(rb"<!--(?:-?>|.*?(?:-->|\Z))|(?P<tag><(?:(?P<meta>meta(?=[\s/]))|/?[a-z][^\s>]*))|<[!/?][^>]*")
+_ATTRIBUTE = _of_html(
+    rb"""[\s/]*(?P<name>[^\s/>][^\s/=>]*)"""
+    rb"""(?:[\s]*=[\s]*(?:"(?P<double>[^"]*)"?|'(?P<single>[^']*)'?|(?P<bare>[^\s>]*)))?"""
 )
-_ATTRIBUTE = re.compile(
-    rb"""[\s/]*(?P<name>[^\s/>][^\s/=>]*)(?:\s*=\s*(?:"(?P<double>[^"]*)"?|'(?P<single>[^']*)'?|(?P<bare>[^\s>]*)))?"""
-)
-_END_OF_TAG = re.compile(rb"[\s/]*>")
-_IN_CONTENT = re.compile(rb"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^"'\s;][^\s;]*))""", re.IGNORECASE)
-_LABEL = re.compile(rb"\s*([\w.:-]{1,40})\s*")
+_END_OF_TAG = _of_html(rb"[\s/]*>")
+_IN_CONTENT = _of_html(rb"""charset[\s]*=[\s]*(?:"([^"]*)"|'([^']*)'|([^"'\s;][^\s;]*))""")
+_LABEL = _of_html(rb"[\s]*([\w.:-]{1,40})[\s]*")
 DECLARED_IN_XML = re.compile(rb"<\?xml\b[^<>]{0,200}?\bencoding\s*=\s*[\"']\s*([\w.:-]{1,40})")
 DECLARED_WITHIN = 1024  # bytes, https://html.spec.whatwg.org/#charset
 # Browsers take these encodings for larger ones, https://encoding.spec.whatwg.org/#names-and-labels. The keys are
