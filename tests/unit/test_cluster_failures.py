@@ -12,14 +12,15 @@ import pytest
 from bertline.cluster import slurm_submission
 from bertline.cluster.failures import (
     INTERRUPTED,
-    MEMORY_RAN_OUT,
-    TIME_RAN_OUT,
     TOLD_TO_END,
     UNFINISHED,
     last_words,
+    memory_ran_out,
     read_reasons,
     report_what_succeeded,
+    time_ran_out,
 )
+from bertline.training.contract import STEP_IS_SAVED
 from snakemake_logger_plugin_bertline import display
 
 BLOCK = """[Sat Nov 21 15:17:15 2026]
@@ -151,7 +152,7 @@ def test_what_a_slurm_job_says_of_its_group_is_the_reason():
     Path("b.log").write_text("10:00 half of it\n")
     inner = BLOCK.format(rule="read_files", number=0, log="b.log")
     assert reasons_in(GROUP + inner + MEMBERS) == ["read_files: 10:00 half of it (b.log)"]
-    killed = ["read_files: " + MEMORY_RAN_OUT.format(rule="read_files") + " (b.log)"]
+    killed = ["read_files: " + memory_ran_out("read_files") + " (b.log)"]
     assert reasons_in(GROUP + KILLED.format(log="b.log") + inner + MEMBERS) == killed
 
 
@@ -206,7 +207,7 @@ def test_after_sigterm_the_same_command_continues():
 def test_a_job_that_was_killed_may_have_had_too_little_memory():
     Path("a.log").write_text("10:00 half of it\n")
     failed = BLOCK.format(rule="read_files", number=3, log="a.log")
-    killed = ["read_files: " + MEMORY_RAN_OUT.format(rule="read_files") + " (a.log)"]
+    killed = ["read_files: " + memory_ran_out("read_files") + " (a.log)"]
     assert reasons_in(KILLED.format(log="a.log") + failed) == killed
     by_signal = KILLED.replace("returned non-zero exit status 137", "died with <Signals.SIGKILL: 9>")
     assert reasons_in(by_signal.format(log="a.log") + failed) == killed
@@ -237,12 +238,16 @@ MEMORY_LIMIT = "slurmstepd: error: StepId=9.batch exceeded memory limit (1684848
 @pytest.mark.parametrize(
     ("state", "slurm_log", "reason"),
     [
-        ("TIMEOUT", "", TIME_RAN_OUT),
-        ("FAILED", TIME_LIMIT, TIME_RAN_OUT),
+        ("TIMEOUT", "", time_ran_out("read_files")),
+        ("FAILED", TIME_LIMIT, time_ran_out("read_files")),
         # Without control groups Slurm has no state for it.
-        ("FAILED", MEMORY_LIMIT + "slurmstepd: error: Exceeded job memory limit\n", MEMORY_RAN_OUT),
-        ("FAILED", "slurmstepd: error: Detected 1 oom_kill event in StepId=9.batch.\n", MEMORY_RAN_OUT),
-        ("FAILED", "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=9.batch cgroup.\n", MEMORY_RAN_OUT),
+        ("FAILED", MEMORY_LIMIT + "slurmstepd: error: Exceeded job memory limit\n", memory_ran_out("read_files")),
+        ("FAILED", "slurmstepd: error: Detected 1 oom_kill event in StepId=9.batch.\n", memory_ran_out("read_files")),
+        (
+            "FAILED",
+            "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=9.batch cgroup.\n",
+            memory_ran_out("read_files"),
+        ),
         ("FAILED", "10:00 exceeded memory limit DUE TO TIME LIMIT\n", "10:00 half of it"),
     ],
 )
@@ -253,9 +258,27 @@ def test_what_slurm_says_of_its_end_is_the_reason_of_a_job(state: str, slurm_log
     # As --show-failed-logs does, with Slurm's log, in which the job has no other number than 0.
     said = failed.replace("message: None", f"message: SLURM-job '12' failed, SLURM status is: '{state}'. Reason: None.")
     said += BLOCK.format(rule="read_files", number=0, log="a.log") * bool(slurm_log)
-    assert reasons_in(said) == [f"read_files: {reason.format(rule='read_files')} (a.log)"]
+    assert reasons_in(said) == [f"read_files: {reason} (a.log)"]
     Path("a.log").write_text("error: a.txt is empty; fill it\n")
     assert reasons_in(said) == ["read_files: error: a.txt is empty; fill it (a.log)"]
+
+
+def test_more_time_and_memory_are_given_where_the_job_has_them_from() -> None:
+    assert "(--set-resources read_files:runtime=MINUTES)" in time_ran_out("read_files")
+    assert memory_ran_out("a", "b").endswith("give it more (--set-resources a:mem_mb=MB b:mem_mb=MB)")
+    for training in ("pretrain_phase", "finetune_task"):
+        assert time_ran_out(training).endswith(
+            f"(walltime in site.yaml), or more time to save (--set-resources {training}:minutes_to_save=MINUTES)"
+        )
+        assert memory_ran_out(training).endswith("give it more (memory_mb in site.yaml)")
+    assert "(memory_mb in site.yaml, --set-resources a:mem_mb=MB)" in memory_ran_out("a", "finetune_task")
+
+
+def test_the_step_that_a_training_saved_before_its_walltime_ended_is_kept() -> None:
+    said = BLOCK.format(rule="pretrain_phase", number=7, log="a.log, 12.log")
+    Path("a.log").write_text(f"12:00:02 {STEP_IS_SAVED.format(step=8)}\n")
+    Path("12.log").write_text(TIME_LIMIT)
+    assert reasons_in(said) == [f"pretrain_phase: {time_ran_out('pretrain_phase')}; step 8 is saved (a.log)"]
 
 
 def test_without_a_log_of_its_own_a_job_has_that_of_slurm() -> None:
@@ -270,10 +293,10 @@ def test_what_slurm_says_of_its_end_is_the_reason_of_a_group() -> None:
     Path("12.log").write_text(TIME_LIMIT)
     said = GROUP.replace("    jobs:", "    log: 12.log (check log file(s) for error details)\n    jobs:")
     inner = BLOCK.format(rule="read_files", number=0, log="b.log")
-    assert reasons_in(said + inner + MEMBERS) == [f"read_files: {TIME_RAN_OUT.format(rule='read_files')} (b.log)"]
+    assert reasons_in(said + inner + MEMBERS) == [f"read_files: {time_ran_out('read_files')} (b.log)"]
     # Which of its jobs ran is unknown.
     Path("12.log").write_text(MEMORY_LIMIT)
-    reason = MEMORY_RAN_OUT.format(rule="clean_part:mem_mb=8000 read_files")
+    reason = memory_ran_out("clean_part", "read_files")
     said = said.replace("rule read_files:\n            jobid: 5", "rule clean_part:\n            jobid: 5")
     assert reasons_in(said + MEMBERS) == [f"group samples: {reason} (12.log)"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -37,13 +38,10 @@ KILLED_BY_SLURM = re.compile(
     r"status is: 'OUT_OF_MEMORY'|^(?:slurmstepd|srun).*(?:exceeded memory limit|oom[-_ ]kill|Out Of Memory)",
     re.MULTILINE,
 )
-MEMORY_RAN_OUT = (
-    "was killed; the kernel does that when memory runs out: then run fewer jobs at a time (--cores), or on a cluster "
-    "raise mem_mb (--set-resources {rule}:mem_mb=8000)"
-)
 # Slurm's words for the end of a job's walltime.
 TIMED_OUT = re.compile(r"status is: 'TIMEOUT'|^slurmstepd.* DUE TO TIME LIMIT", re.MULTILINE)
-TIME_RAN_OUT = "was ended by Slurm at its walltime (TIMEOUT); give it more (--set-resources {rule}:runtime=600)"
+# Rules whose walltime and memory are those of site.yaml.
+TRAININGS = ("pretrain_phase", "finetune_task")
 # The executor's message about a job that Slurm did not accept. It has none about a group; the wrapper of sbatch has.
 REFUSED = re.compile(r"SLURM sbatch failed\. The error message was '(.*?)'\.\n", re.DOTALL)
 REFUSED_GROUP = rf"^{slurm_submission.REFUSED} rule_{{name}}_.*?: (.+)$"
@@ -104,7 +102,9 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
             if failure.group and not failure.explanation:
                 groups[failure.group.members] = failure.group
                 continue
-            words = failure.explanation or words
+            saved = SAVED_STEP.search(words)
+            if failure.explanation:
+                words = f"{failure.explanation}; {saved[1]}" if saved else failure.explanation
         place = log if said_by_job.strip() else failure.slurm_log or log
         found[log] = f"{rule}: {words}" + f" ({place})" * (not failure.was_refused)
     reasons = [reason for log, reason in found.items() if log not in done_later]
@@ -137,7 +137,7 @@ def _failures(said: str) -> list[Failure]:
         if by_slurm := _explain_end([rule], told):
             return by_slurm
         if any(f" {log} " in f"{command} " for command in killed):
-            return MEMORY_RAN_OUT.format(rule=rule)
+            return memory_ran_out(rule)
         return explanations.get(log, "")
 
     for match in FAILED.finditer(said):
@@ -184,10 +184,37 @@ def _slurm_logs(said: str) -> dict[str, str]:
 def _explain_end(rules: list[str], told_by_slurm: str) -> str:
     """Return why Slurm ended a job of these rules, "" if it does not say that it did."""
     if TIMED_OUT.search(told_by_slurm):
-        return TIME_RAN_OUT.format(rule=":runtime=600 ".join(rules))
+        return time_ran_out(*rules)
     if KILLED_BY_SLURM.search(told_by_slurm):
-        return MEMORY_RAN_OUT.format(rule=":mem_mb=8000 ".join(rules))
+        return memory_ran_out(*rules)
     return ""
+
+
+def time_ran_out(*rules: str) -> str:
+    """Return what to do after the walltime of a job of these rules was over."""
+    trainings = [rule for rule in rules if rule in TRAININGS]
+    to_save = f", or more time to save ({_options(trainings, 'minutes_to_save=MINUTES')})" if trainings else ""
+    more = _place_of_more(rules, "walltime", "runtime=MINUTES")
+    return f"was ended by Slurm at its walltime (TIMEOUT); give it more ({more}){to_save}"
+
+
+def memory_ran_out(*rules: str) -> str:
+    """Return what to do after a job of these rules was killed, as for its memory."""
+    return (
+        "was killed; the kernel does that when memory runs out: then run fewer jobs at a time (--cores), or on a "
+        f"cluster give it more ({_place_of_more(rules, 'memory_mb', 'mem_mb=MB')})"
+    )
+
+
+def _place_of_more(rules: Sequence[str], key: str, resource: str) -> str:
+    """Return where more of a resource is given: no number, because it is not known how much the job had."""
+    others = [rule for rule in rules if rule not in TRAININGS]
+    places = [f"{key} in site.yaml"] * (len(others) < len(rules))
+    return ", ".join([*places, _options(others, resource)] if others else places)
+
+
+def _options(rules: Sequence[str], resource: str) -> str:
+    return " ".join(["--set-resources", *(f"{rule}:{resource}" for rule in rules)])
 
 
 def _log_of(rule: str, number: str, said: str) -> str:
