@@ -466,7 +466,8 @@ def _of_length(corpora: list[dict[str, Any]]) -> dict[str, int]:
             "corpus news: documents is 40, the files hold 38",
         ),
         (lambda corpora: corpora.reverse(), "corpus books: documents is 26, the files hold 38"),
-        (lambda corpora: corpora.pop(), "has text of 2 corpora, its dataset has 1"),
+        (lambda corpora: corpora.pop(), r"dataset\.json names 1 corpora, the files hold text of 2; encode or import"),
+        (lambda corpora: corpora.clear(), r"dataset\.json names 0 corpora, the files hold text of 2; encode or import"),
     ],
 )
 def test_the_validator_finds_counts_of_corpora_that_are_not_those_of_the_files(
