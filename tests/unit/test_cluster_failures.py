@@ -189,6 +189,34 @@ def test_the_reason_of_a_refused_group_is_what_sbatch_said():
     assert reasons_in(refused + GROUP + MEMBERS + by_slurm + MEMBERS) == ["read_files: error: of the last run (a.log)"]
 
 
+def test_a_refused_attempt_does_not_hide_why_an_earlier_one_of_the_run_failed():
+    ran = BLOCK.format(rule="read_files", number=7, log="a.log, 11.log")
+    refused = BLOCK.format(rule="read_files", number=7, log="a.log").replace("message: None", REFUSED)
+    refusal = (
+        "then sbatch refused it: sbatch: error: QOSMaxWallDurationPerJobLimit "
+        "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+    )
+    Path("a.log").write_text("error: real failure\n")
+    for said in (ran + refused, ran + refused + refused, refused + ran + refused):
+        assert reasons_in(said) == [f"read_files: error: real failure (a.log); {refusal}"]
+    assert reasons_in(refused + ran) == ["read_files: error: real failure (a.log)"]
+    Path("a.log").write_text("10:00 half of it\n")
+    Path("11.log").write_text(TIME_LIMIT)
+    assert reasons_in(ran + refused) == [f"read_files: {time_ran_out('read_files')} (a.log); {refusal}"]
+    assert reasons_in(ran + refused + "\nFinished jobid: 7 (Rule: read_files)\n") == UNKNOWN
+
+
+def test_a_refused_attempt_does_not_hide_why_an_earlier_one_of_a_group_failed():
+    said = GROUP.replace("    jobs:", "    log: 12.log (check log file(s) for error details)\n    jobs:") + MEMBERS
+    said += "".join(f"{slurm_submission.REFUSED} rule_samples_read_files: {why}\n" for why in ("too long", "too large"))
+    said += GROUP + MEMBERS
+    refusal = "then sbatch refused it: too large"
+    Path("12.log").write_text(TIME_LIMIT)
+    assert reasons_in(said) == [f"group samples: {time_ran_out('read_files')} (12.log); {refusal}"]
+    Path("b.log").write_text("error: b.txt is damaged; make it again\n")
+    assert reasons_in(said) == [f"read_files: error: b.txt is damaged; make it again (b.log); {refusal}"]
+
+
 def test_without_any_reason_snakemakes_log_is_named_except_after_ctrl_c():
     assert reasons_in("WorkflowError: boom\n") == UNKNOWN
     assert reasons_in(f"{INTERRUPTED}, this might take some time.\n") == []

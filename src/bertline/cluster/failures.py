@@ -71,46 +71,59 @@ class Failure(NamedTuple):
     explanation: str
     slurm_log: str = ""
     group: Group | None = None
-    was_refused: bool = False  # by Slurm: its log is that of an earlier run
+    refusal: str = ""  # if Slurm did not accept it: its log is that of an earlier attempt or run
 
 
 def read_reasons(snakemake_logs: list[Path]) -> list[str]:
     """Return a line for each job that failed and did not succeed later: rule, last line of its log, path of the log.
 
-    Of a group, only jobs whose log has an error have a line; if there is none, the group has one. Of the jobs that
-    Ctrl-C ended, only those with an error and those that saved have a line. If there is no line at all, and was no
-    Ctrl-C, one says that snakemake was told to end, or names its log.
+    Of a group, only jobs whose log has an error have a line; if there is none, the group has one. That Slurm refused an
+    attempt comes after the reason of the last one that ran. Of the jobs that Ctrl-C ended, only those with an error and
+    those that saved have a line. If there is no line at all, and was no Ctrl-C, one says that snakemake was told to
+    end, or names its log.
     """
     said, began = "".join(map(_read, snakemake_logs)), _began(snakemake_logs)
     interrupted = said.find(INTERRUPTED)
     found: dict[str, str] = {}
-    groups: dict[frozenset[str], Group] = {}
+    groups: dict[frozenset[str], str] = {}
+    ran: dict[str | frozenset[str], str] = {}  # the reasons without refusals
     done_later = set()
     for failure in _failures(said):
         rule, log = failure.rule, failure.log
         # Inside a Slurm job every job has number 0, and its failure is printed a second time.
         if failure.number != "0" and f"\nFinished jobid: {failure.number} " in said[failure.position :]:
             done_later.add(log)
-        said_by_job = "" if failure.was_refused else _read(Path(log), since=began)
+        is_after_ctrl_c = 0 <= interrupted < failure.position
+        if failure.refusal:
+            if is_after_ctrl_c:
+                continue
+            if failure.group and log not in ran:
+                name, members, _ = failure.group
+                groups[members] = _with_refusal(f"group {name}", ran.get(members), failure.refusal)
+            else:
+                found[log] = _with_refusal(rule, ran.get(log), failure.refusal)
+            continue
+        said_by_job = _read(Path(log), since=began)
         words = _last_line(said_by_job)
-        if 0 <= interrupted < failure.position:
+        if is_after_ctrl_c:
             if saved := SAVED_STEP.search(words):
                 words = f"stopped: {saved[1]}; the same command continues"
             elif not words.startswith("error: "):
                 continue
         elif not words.startswith("error: ") and TRACEBACK not in said_by_job:
             if failure.group and not failure.explanation:
-                groups[failure.group.members] = failure.group
+                name, members, explanation = failure.group
+                groups[members] = ran[members] = f"group {name}: {explanation}"
                 continue
             saved = SAVED_STEP.search(words)
             if failure.explanation:
                 words = f"{failure.explanation}; {saved[1]}" if saved else failure.explanation
         place = log if said_by_job.strip() else failure.slurm_log or log
-        found[log] = f"{rule}: {words}" + f" ({place})" * (not failure.was_refused)
+        found[log] = ran[log] = f"{rule}: {words} ({place})"
     reasons = [reason for log, reason in found.items() if log not in done_later]
-    for members, group in groups.items():
+    for members, reason in groups.items():
         if members.isdisjoint(found) and not members <= done_later:
-            reasons.append(f"group {group.name}: {group.explanation}")
+            reasons.append(reason)
     if not reasons and interrupted < 0:
         if TOLD_TO_END in said:
             return [
@@ -118,6 +131,11 @@ def read_reasons(snakemake_logs: list[Path]) -> list[str]:
             ]
         return [f"no log of a job says why this run failed; Snakemake's own: {', '.join(map(str, snakemake_logs))}"]
     return reasons
+
+
+def _with_refusal(name: str, before: str | None, refusal: str) -> str:
+    """Return the reason of a refused job after that of its last attempt that ran."""
+    return f"{before}; then {refusal}" if before else f"{name}: {refusal}"
 
 
 def _failures(said: str) -> list[Failure]:
@@ -144,26 +162,21 @@ def _failures(said: str) -> list[Failure]:
         rule, number, logs = match.groups()
         log = logs.split(", ")[0]  # the rule's own; Slurm's comes after it
         slurm_log = slurm_logs.get(log, "")
-        if refused := REFUSED.search(match[0]):
-            explanation = f"sbatch refused it: {' '.join(refused[1].split())}"
-        else:
-            explanation = explain(rule, log, f"{match[0]}\n{_read(Path(slurm_log))}")
-        found.append(Failure(match.start(), rule, number, log, explanation, slurm_log, was_refused=bool(refused)))
+        refused = REFUSED.search(match[0])
+        refusal = f"sbatch refused it: {' '.join(refused[1].split())}" if refused else ""
+        explanation = explain(rule, log, f"{match[0]}\n{_read(Path(slurm_log))}")
+        found.append(Failure(match.start(), rule, number, log, explanation, slurm_log, refusal=refusal))
     for match in FAILED_GROUP.finditer(said):
         name, slurm_log, jobs = match.groups("")
         members = [(rule, number, logs.split(", ")[0]) for rule, number, logs in MEMBER.findall(jobs)]
         logs = sorted(log for _, _, log in members)
         refusals = re.findall(REFUSED_GROUP.format(name=re.escape(name)), said, re.MULTILINE)
-        was_refused = bool(refusals) and not slurm_log
-        if was_refused:
-            explanation = f"sbatch refused it: {refusals[-1]}"
-        else:
-            rules = sorted({rule for rule, _, _ in members})
-            explanation = _explain_end(rules, _read(Path(slurm_log))) or "no log of its jobs has an error"
-            explanation += f" ({slurm_log or ', '.join(logs)})"
-        group = Group(name, frozenset(logs), explanation)
+        refusal = f"sbatch refused it: {refusals[-1]}" if refusals and not slurm_log else ""
+        rules = sorted({rule for rule, _, _ in members})
+        explanation = _explain_end(rules, _read(Path(slurm_log))) or "no log of its jobs has an error"
+        group = Group(name, frozenset(logs), f"{explanation} ({slurm_log or ', '.join(logs)})")
         found += [
-            Failure(match.start(), rule, number, log, explain(rule, log, ""), slurm_log, group, was_refused)
+            Failure(match.start(), rule, number, log, explain(rule, log, ""), slurm_log, group, refusal)
             for rule, number, log in members
         ]
     return sorted(found, key=lambda failure: failure.position)
