@@ -255,8 +255,14 @@ def test_the_log_of_an_earlier_run_is_no_reason() -> None:
     began = datetime(2026, 11, 29, 20, 41, 10).timestamp()
     os.utime("a.log", (began - 120, began - 120))
     assert read_reasons([snakemake_log]) == ["read_files: ended without output (12.log)"]
-    os.utime("a.log", (began + 1, began + 1))
-    assert read_reasons([snakemake_log]) == ["read_files: error: of the last run (a.log)"]
+    for later in (1, -30):  # the clock of a file server may be behind
+        os.utime("a.log", (began + later, began + later))
+        assert read_reasons([snakemake_log]) == ["read_files: error: of the last run (a.log)"]
+    # A run with two logs began with the first.
+    second = Path("2026-11-29T220000.000000.snakemake.log")
+    second.touch()
+    for logs in ([snakemake_log, second], [second, snakemake_log]):
+        assert read_reasons(logs) == ["read_files: error: of the last run (a.log)"]
 
 
 TIME_LIMIT = "slurmstepd-cpu1: error: *** STEP 11.0 ON cpu1 CANCELLED AT 2026-11-29T20:44:51 DUE TO TIME LIMIT ***\n"
@@ -307,6 +313,13 @@ def test_the_step_that_a_training_saved_before_its_walltime_ended_is_kept() -> N
     Path("a.log").write_text(f"12:00:02 {STEP_IS_SAVED.format(step=8)}\n")
     Path("12.log").write_text(TIME_LIMIT)
     assert reasons_in(said) == [f"pretrain_phase: {time_ran_out('pretrain_phase')}; step 8 is saved (a.log)"]
+
+
+def test_of_several_attempts_the_last_ones_log_of_slurm_counts() -> None:
+    Path("11.log").write_text(TIME_LIMIT)
+    Path("12.log").write_text(MEMORY_LIMIT)
+    said = "".join(BLOCK.format(rule="read_files", number=7, log=f"a.log, {number}.log") for number in (11, 12))
+    assert reasons_in(said) == [f"read_files: {memory_ran_out('read_files')} (12.log)"]
 
 
 def test_without_a_log_of_its_own_a_job_has_that_of_slurm() -> None:
