@@ -284,6 +284,22 @@ def test_a_damaged_file_gets_no_card(copied: Path, column: str, value: int, faul
     assert copied.read_bytes() == before
 
 
+def test_a_file_whose_samples_end_before_its_tokens_gets_no_card(copied: Path) -> None:
+    with h5py.File(copied.parent / "seq32/00001.h5", "r+") as file:
+        offsets = file["sample_offsets"]
+        offsets[-1] -= 1
+        offsets.attrs["sha256"] = np.bytes_(hashlib.sha256(offsets[...].tobytes()).hexdigest())
+    with pytest.raises(BertlineError, match=r"00001\.h5: sample_offsets are not those of samples; delete it and"):
+        write_again(copied)
+
+
+def test_a_file_with_text_of_more_corpora_than_its_dataset_has_gets_no_card(copied: Path) -> None:
+    with h5py.File(copied.parent / "seq64/00001.h5", "r+") as file:
+        file.attrs["documents_of_corpora"] = np.append(file.attrs["documents_of_corpora"], np.uint64(0))
+    with pytest.raises(BertlineError, match=r"00001\.h5 has text of 3 corpora, its dataset has 2; delete it and"):
+        write_again(copied)
+
+
 def test_a_card_has_what_the_plan_counted(copied: Path) -> None:
     plan_file = copied.parent / "plan.jsonl"
     plan = read_plan(plan_file)
@@ -443,6 +459,28 @@ def test_the_validator_finds_another_tokenizer(copied: Path) -> None:
 def test_the_validator_finds_counts_that_do_not_add_up(copied: Path, changes: dict[str, Any], fault: str) -> None:
     change(copied, **changes)
     with pytest.raises(BertlineError, match=fault):
+        validate_dataset(copied)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("documents", "lacks the key 'documents'"),
+        ("held_out_documents", "lacks the key 'held_out_documents'"),
+        ("sentences", "sentences is 0, the files hold"),
+    ],
+)
+def test_the_validator_finds_that_a_count_is_missing(copied: Path, name: str, fault: str) -> None:
+    content = read_json(copied)
+    del content[name]
+    copied.write_text(json.dumps(content))
+    with pytest.raises(BertlineError, match=fault):
+        validate_dataset(copied)
+
+
+def test_the_validator_finds_that_all_lengths_are_missing(copied: Path) -> None:
+    change(copied, sequence_lengths={})
+    with pytest.raises(BertlineError, match=r"dataset\.json has no sequence length; encode or import it again"):
         validate_dataset(copied)
 
 

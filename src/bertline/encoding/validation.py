@@ -42,6 +42,7 @@ def _validate(content: Json, card: Path, processes: int) -> str:
     files: dict[str, list[FileDescription]] = {}
     # In the order in which the card's counts were taken from them: JSON sorts the lengths as text.
     sections = sorted(content["sequence_lengths"].items(), key=lambda item: int(item[0]))
+    _check(len(sections) > 0, f"{card} has no sequence length")
     for length, section in sections:
         entries = [entry for split in SPLITS for entry in section[split]]
         samples = [directory / entry["file"] for entry in entries]
@@ -85,7 +86,7 @@ def _check_counts(card: Json, card_json: Path, files: Mapping[str, Sequence[File
     totals = {name: sum(file.attributes[name] for file in of_text) for name in ("documents", *COUNTS_OF_TEXT)}
     totals |= {"documents": totals["documents"] - held_out, "held_out_documents": held_out}
     for name, total in totals.items():
-        given = card.get(name, 0)
+        given = card.get(name, 0) if name in COUNTS_OF_TEXT else card[name]
         _check(given == total, f"{card_json}: {name} is {given}, the files hold {total}")
     samples = {length: samples_of_corpora(of_length, len(corpora)) for length, of_length in files.items()}
     documents = np.zeros(len(corpora), dtype=np.int64)
