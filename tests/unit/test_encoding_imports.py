@@ -186,6 +186,7 @@ def test_files_without_samples_may_be_alike(tmp_path: Path, vocabulary: Path) ->
     full = write(tmp_path / "full.hdf5", NVIDIA)
     import_dataset([full, *files], vocabulary, tmp_path / "out")
     assert len(open_dataset(tmp_path / "out/dataset.json", 8, "train")) == 2
+    assert validate_dataset(tmp_path / "out/dataset.json").startswith("valid: ")
 
 
 @pytest.mark.parametrize("rows_of_a_block", [1, 2, 100])
