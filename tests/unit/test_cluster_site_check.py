@@ -28,7 +28,8 @@ LISTED += "single|9|infinite|gpu:1|8|64000|1\nfew|9|infinite|gpu:1|8|64000|1-4\n
 LISTED = LISTED.replace("|1\n", "|1|up|REQUEUE\n").replace("|1-4\n", "|1-4|up|REQUEUE\n")
 LISTED += "drained|1|infinite|gpu:1|8|64000|1-infinite|drain|OFF\n"
 LISTED += "inactive|1|infinite|gpu:1|8|64000|1-infinite|inactive|OFF\n"
-LISTED += "down|1|infinite|gpu:1|8|64000|1-infinite|down|CANCEL\n"
+LISTED += "down|1|infinite|gpu:1|8|64000|1-infinite|down|GANG,CANCEL\n"
+LISTED += "cancels|1|infinite|gpu:1|8|64000|1-infinite|up|CANCEL\n"
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +152,10 @@ def test_a_qos_that_the_cluster_does_not_have_is_one_line(tmp_path: Path, answer
     check(tmp_path, "a100", qos="High")
     with pytest.raises(BertlineError, match=r"site\.yaml: qos: given 'none', this cluster has high, normal$"):
         check(tmp_path, "a100", qos="none")
+    # As sbatch takes several.
+    check(tmp_path, "a100", qos="normal,High")
+    with pytest.raises(BertlineError, match=r"qos: given 'none', this cluster has high, normal$"):
+        check(tmp_path, "a100", qos="high,none")
     answers["sacctmgr"] = None
     check(tmp_path, "a100", qos="none")
 
@@ -177,9 +182,11 @@ def test_jobs_go_to_a_partition_that_accepts_them(tmp_path: Path) -> None:
 def test_a_partition_that_cancels_what_it_preempts_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    check(tmp_path, "down", LongestJob("mix,down", {"a": 1}), LongestJob("down", {"b": 1}))
-    (line,) = capsys.readouterr().err.splitlines()
+    check(tmp_path, "cancels", LongestJob("mix,down", {"a": 1}), LongestJob("down", {"b": 1}))
+    (line,) = capsys.readouterr().err.splitlines()  # not of a partition without jobs
     assert line.startswith("warning: partition 'down' cancels the jobs that it preempts")
+    check(tmp_path, "down", LongestJob("cancels", {"a": 1}))
+    assert capsys.readouterr().err.startswith("warning: partition 'cancels' ")
 
 
 def test_without_sacctmgr_an_account_is_left_to_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +217,7 @@ def test_the_default_size_of_fine_tunings_is_checked_if_predictions_get_their_gp
 def test_a_hidden_partition_is_found_and_an_unknown_one_of_several_is_one_line(tmp_path: Path) -> None:
     check(tmp_path, "hidden")
     with pytest.raises(
-        BertlineError, match=r"partitions\.gpu: given 'big', this cluster has cpu, a100, .*down, hidden$"
+        BertlineError, match=r"partitions\.gpu: given 'big', this cluster has cpu, a100, .*cancels, hidden$"
     ):
         check(tmp_path, "a100,big")
 

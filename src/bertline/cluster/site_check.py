@@ -181,8 +181,9 @@ def _check_qos(site: Site) -> None:
     if site.qos is None or shutil.which("sacctmgr") is None:
         return
     listed = (output_of("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name") or "").split()
-    if listed and site.qos.lower() not in map(str.lower, listed):
-        raise BertlineError(f"{site.path}: qos: given '{site.qos}', this cluster has {', '.join(sorted(listed))}")
+    for name in site.qos.split(","):  # sbatch takes several, too
+        if listed and name.lower() not in map(str.lower, listed):
+            raise BertlineError(f"{site.path}: qos: given '{name}', this cluster has {', '.join(sorted(listed))}")
 
 
 def _read_partitions() -> dict[str, Partition]:
