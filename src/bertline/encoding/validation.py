@@ -73,8 +73,6 @@ def _validate(content: Json, card: Path, processes: int) -> str:
 def _check_counts(card: Json, card_json: Path, files: Mapping[str, Sequence[FileDescription]]) -> None:
     """Raise BertlineError if documents are missing without being counted, or a count is not that of the files."""
     of_text, corpora = next(iter(files.values())), card["corpora"]
-    most = max(len(file.corpora) for of_length in files.values() for file in of_length)
-    _check(most <= len(corpora), f"{card_json} names {len(corpora)} corpora, the files hold text of {most}")
     for corpus in corpora:
         where, dropped, removed = _of_corpus(card_json, corpus), corpus["dropped"], corpus.get("removed", {})
         _check(corpus["read"] == corpus["kept"] + sum(dropped.values()), f"{where}: read is not kept plus dropped")
@@ -88,6 +86,8 @@ def _check_counts(card: Json, card_json: Path, files: Mapping[str, Sequence[File
     for name, total in totals.items():
         given = card.get(name, 0) if name in COUNTS_OF_TEXT else card[name]
         _check(given == total, f"{card_json}: {name} is {given}, the files hold {total}")
+    most = max(len(file.corpora) for of_length in files.values() for file in of_length)
+    _check(most <= len(corpora), f"{card_json} names {len(corpora)} corpora, the files hold text of {most}")
     samples = {length: samples_of_corpora(of_length, len(corpora)) for length, of_length in files.items()}
     documents = np.zeros(len(corpora), dtype=np.int64)
     for file in of_text:
