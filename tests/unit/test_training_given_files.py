@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,14 @@ def test_a_phase_is_not_exported_with_the_tokenizer_of_another_dataset(datasets:
     )
     assert not (tmp_path / "export").exists()
     export_phase(phase, datasets / "own/tokenizer.json", tmp_path / "export")
+    trained_with = {"tokenizer_sha256": sha256_of_file(datasets / "own/tokenizer.json")}
+    write_json(phase / "recipe.json", read_json(phase / "recipe.json") | trained_with)
+    export_phase(phase, datasets / "other/tokenizer.json", tmp_path / "same")  # has the same content
+    shutil.copytree(datasets / "other", tmp_path / "other")
+    with (tmp_path / "other/tokenizer.json").open("a") as file:
+        file.write("\n")
+    with pytest.raises(BertlineError, match=f"is dataset {OTHER}, but recipe"):
+        export_phase(phase, tmp_path / "other/tokenizer.json", tmp_path / "changed")
 
 
 def test_a_dataset_that_got_another_length_has_the_tokenizer_of_the_phases_before(tmp_path: Path) -> None:

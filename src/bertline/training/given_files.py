@@ -69,10 +69,13 @@ def check_samples(checkpoint: Path, state: Mapping[str, Any], card_json: Path, s
 def check_tokenizer(recipe: Mapping[str, Any], tokenizer_json: Path) -> None:
     """Raise BertlineError if the dataset.json next to a tokenizer is not that of the recipe's dataset.
 
-    It may be that of the same dataset with other lengths, which has the same tokenizer.
+    It may be that of the same dataset with other lengths, which has the same tokenizer, or, of a finished phase, of any
+    dataset whose tokenizer has the same content.
     """
     card_json = tokenizer_json.parent / paths.CARD
     if recipe.get("tokenizer") is not None or not card_json.exists():
+        return
+    if "tokenizer_sha256" in recipe and recipe["tokenizer_sha256"] == sha256_of_file(tokenizer_json):
         return
     card, same = read_object(card_json), recipe.get("dataset_without_lengths")
     if same is None or card.get("fingerprint_without_lengths") != same:
