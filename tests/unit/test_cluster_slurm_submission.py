@@ -150,6 +150,34 @@ def test_a_refusal_is_in_snakemakes_log(slurm: Slurm, caplog: pytest.LogCaptureF
     ]
 
 
+@pytest.mark.parametrize("is_quiet", [True, False])
+def test_a_message_that_snakemake_does_not_print_is_printed(
+    slurm: Slurm, capsys: pytest.CaptureFixture[str], is_quiet: bool
+) -> None:
+    """As with --quiet all: a submission may wait for a day."""
+    logger, printed = logging.getLogger("snakemake.logging"), io.StringIO()
+    stream = logging.StreamHandler(printed)
+    stream.addFilter(lambda record: not is_quiet)
+    logger.addHandler(stream)
+    slurm_submission.use_waiting_sbatch(WRAPPER.parent)
+    Path(os.environ[slurm_submission.MESSAGES]).write_text("100 % full, a submission waits\n")
+    said, end = "", time.monotonic() + 10
+    while not (said or printed.getvalue()) and time.monotonic() < end:
+        time.sleep(0.05)
+        said += capsys.readouterr().err
+    logger.removeHandler(stream)
+    line = "100 % full, a submission waits\n"
+    assert (said, printed.getvalue()) == ((line, "") if is_quiet else ("", line))
+
+
+def test_after_a_day_what_slurm_said_is_the_error(
+    slurm: Slurm, submit: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "MAX_SECONDS", 0)
+    slurm.fails(1, TIMEOUT)
+    assert submit() == (1, "", f"{TIMEOUT}\n")
+
+
 @pytest.mark.parametrize(
     ("listed", "number", "calls"),
     [

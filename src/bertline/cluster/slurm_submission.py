@@ -88,9 +88,19 @@ def use_waiting_sbatch(folder: Path) -> None:
 
 
 def _print_lines(descriptor: int) -> None:
+    logger = logging.getLogger("snakemake.logging")
     with open(descriptor, encoding="utf-8") as lines:
         for line in lines:
-            logging.getLogger("snakemake.logging").warning(line.rstrip("\n"))
+            record = logger.makeRecord(logger.name, logging.WARNING, __file__, 0, line.rstrip("\n"), (), None)
+            logger.handle(record)
+            if _is_left_out(record, logger):
+                print(line, end="", file=sys.stderr, flush=True)
+
+
+def _is_left_out(record: logging.LogRecord, logger: logging.Logger) -> bool:
+    """Return whether snakemake's output leaves out a record, as with --quiet all. Our display shows all of them."""
+    streams = [handler for handler in logger.handlers if isinstance(handler, logging.StreamHandler)]
+    return any(not handler.filter(record) for handler in streams if not isinstance(handler, logging.FileHandler))
 
 
 def submit(arguments: Sequence[str], *, wrapper: Path) -> int:
