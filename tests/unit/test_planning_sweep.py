@@ -339,6 +339,8 @@ def test_a_repeated_sweep_leaves_no_figure_of_the_one_before(tmp_path: Path) -> 
         (["--options=--help"], "--options --help: it times nothing; run `python workflow/scripts/pretrain.py --help`"),
         (["--options=-h"], "--options -h: it times nothing; run `python workflow/scripts/pretrain.py --help`"),
         (["--options=--profile 2:3"], "--options --profile: a sweep writes no profile; leave it out"),
+        (["--options=--no-profile"], "--options --no-profile: a sweep writes no profile; leave it out"),
+        (["--options=--no_micro_batch_tokens"], "--options --no_micro_batch_tokens: a sweep varies it; give FROM"),
     ],
 )
 def test_an_option_that_cannot_be_is_one_line(

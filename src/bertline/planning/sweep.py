@@ -114,7 +114,7 @@ def _check(threads: int | None, seconds: float, options: Sequence[str]) -> None:
     if not 0 < seconds < math.inf:
         raise BertlineError(f"--seconds {seconds:g}: give more than 0")
     for option in options:
-        name = option.partition("=")[0].replace("_", "-")
+        name = option.partition("=")[0].replace("_", "-").replace("--no-", "--", 1)
         if name in REFUSED_OPTIONS:
             raise BertlineError(f"--options {option}: {REFUSED_OPTIONS[name]}")
 
