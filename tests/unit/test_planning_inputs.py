@@ -132,6 +132,18 @@ def test_files_that_cannot_be_looked_for_are_not_left_out_silently(
     )
 
 
+@pytest.mark.parametrize("pattern", ["self/*.txt", "self/**/*.txt", "*/*.txt", "self/a.txt", "one.txt/*", "none/*"])
+def test_nothing_is_in_a_link_to_itself_nor_in_a_file(pattern: str) -> None:
+    Path("books/self").symlink_to("self")
+    assert find_files(f"books/{pattern}") == ([], [])
+
+
+@pytest.mark.parametrize("pattern", [f"{'x' * 300}/*.txt", f"{'x' * 300}.txt", f"{'x/' * 3000}*.txt"])
+def test_a_name_that_is_too_long_is_to_be_shortened(pattern: str) -> None:
+    with pytest.raises(BertlineError, match=r"x\S* cannot be read: File name too long; shorten it, or name only"):
+        find_files(pattern)
+
+
 NAMES = st.sampled_from(["a", "b.txt", ".h", "x[1].txt", "é.TXT", "a?b"])
 WILDCARDS = st.sampled_from(
     ["**", "*", "*.txt", ".*", "?", "[!a]*", "x[[]1].txt", "é*", "**a", "a", ".h", "b.txt", ".."]

@@ -18,6 +18,7 @@ from bertline.results import paths
 
 # Snakemake's wildcards, and its variables (pathvars), for which it puts in another path or fails.
 _OF_SNAKEMAKE = re.compile(r"(?P<brace>[{}])|<[a-z][a-z0-9_]*>")
+NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # a link to itself leads nowhere
 
 
 def check_for_snakemake(path: str) -> None:
@@ -80,9 +81,9 @@ def _names(folder: Path, part: str, *, folders: bool) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if not (folders and entry.is_file(follow_symlinks=False))]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
     except OSError as error:
+        if error.errno in NOTHING_THERE:
+            return []
         raise _unreadable(folder, error) from None
     return [name for name in fnmatch.filter(names, part) if part.startswith(".") or not name.startswith(".")]
 
@@ -91,16 +92,17 @@ def _mode_of(path: Path | str) -> int:
     """Return the type and the permissions of what a path leads to, 0 if that is nothing."""
     try:
         return os.stat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except ValueError:
         return 0
     except OSError as error:
-        if error.errno == errno.ELOOP:
+        if error.errno in NOTHING_THERE:
             return 0
         raise _unreadable(path, error) from None
 
 
 def _unreadable(path: Path | str, error: OSError) -> BertlineError:
-    return BertlineError(f"{path} cannot be read: {error.strerror}; make it readable, or name only folders without it")
+    advice = "shorten it" if error.errno == errno.ENAMETOOLONG else "make it readable"
+    return BertlineError(f"{path} cannot be read: {error.strerror}; {advice}, or name only folders without it")
 
 
 def fixed_part(pattern: str) -> Path:
