@@ -53,17 +53,12 @@ def settings_for(vocabulary: Path, *, lowercase: bool | None, strip_accents: boo
     return settings
 
 
-def has_settings(tokenizer: Path) -> bool:
-    """Return whether there are settings next to a tokenizer's file."""
-    return _beside(tokenizer).exists()
-
-
 def check_case(vocabulary: Path) -> None:
     """Raise BertlineError if a vocab.txt for lowercase text has words in upper case, unless it has settings next to it.
 
     Markers are no words: `[CLS]`, or `<S>` in Google's Chinese BERT.
     """
-    words = [] if has_settings(vocabulary) else read_text(vocabulary).split("\n")
+    words = [] if _beside(vocabulary).exists() else read_text(vocabulary).split("\n")
     for word in words:
         if word != word.lower() and not word.startswith(("[", "<")):
             raise BertlineError(
