@@ -178,9 +178,9 @@ def test_what_a_person_has_chosen_for_the_lists_of_slurm_changes_no_answer(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SQUEUE_PARTITION", "SQUEUE_STATES", "SINFO_PARTITION", "SACCT_FORMAT", "SLURM_CLUSTERS"):
-        monkeypatch.setenv(name, "mine")
+        monkeypatch.setenv(name, "chosen by a person")
     for name in ("squeue", "sinfo"):
-        (programs / name).write_text("#!/bin/sh\nenv | sed -n 's/=mine//p'\n")
+        (programs / name).write_text("#!/bin/sh\nenv | sed -n 's/=chosen by a person$//p'\n")
         (programs / name).chmod(0o755)
         assert slurm.output_of(name) == "SLURM_CLUSTERS\n"
 

@@ -393,7 +393,7 @@ def test_a_folder_with_other_files_is_not_made_an_environment(unset: Path) -> No
     )
     assert sorted(path.name for path in (unset / "elsewhere").iterdir()) == ["bin", "conda-meta"]
     (unset / "elsewhere/ready").touch()
-    command = ["make", "status", "setup", f"VENV={unset}/elsewhere"]
+    command = ["make", "--no-print-directory", "status", "setup", f"VENV={unset}/elsewhere"]
     done = subprocess.run(command, cwd=unset, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == 2 * [f"used {unset}/elsewhere/bin/python"]
 
