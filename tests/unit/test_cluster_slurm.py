@@ -47,24 +47,15 @@ def list_jobs(programs: Path, *jobs: tuple[str, ...]) -> None:
     (programs / "lines").write_bytes(b"".join(line_of_job(*job) for job in jobs))
 
 
-def test_a_job_in_a_folder_with_an_umlaut_is_found(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("parts", [["müller", "bert"], ["d" * 100] * 5])
+def test_a_job_in_a_folder_with_an_umlaut_or_a_long_path_is_found(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: list[str]
 ) -> None:
-    folder = tmp_path / "müller" / "bert"
+    folder = tmp_path.joinpath(*parts)
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
     write_squeue(programs, "4711", "RUNNING", "1:00:00", "0", str(folder), "rule_pretrain_phase_wildcards_0123")
     assert slurm.numbers_of_jobs("rule_pretrain_phase_wildcards_0123") == ["4711"]
-
-
-def test_a_job_in_a_folder_with_a_long_path_is_found(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path.joinpath(*["d" * 100] * 5)
-    folder.mkdir(parents=True)
-    monkeypatch.chdir(folder)
-    write_squeue(programs, "4711", "RUNNING", "1:00:00", "0", str(folder), "rule_a")
-    assert slurm.numbers_of_jobs("rule_a") == ["4711"]
 
 
 def test_only_jobs_of_this_folder_with_the_same_comment_are_found(
